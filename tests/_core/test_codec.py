@@ -12,7 +12,7 @@ import pytest
 from untilt._core import codec
 from untilt._core.tagged import TaggedDecoder, TaggedEncoder
 from untilt.errors import FileFormatError, OptionError
-from untilt.facts import Fact
+from untilt.facts import TEXT, Fact
 
 
 class Pair(NamedTuple):
@@ -60,7 +60,7 @@ def outer(**changed: Any) -> Outer:
         "ends": (float("-inf"), 4), "counts": {"größer": 1}, "swapped": {(1, 2): 5},
         "curve": np.array([1.0, np.nan, np.inf]), "position": np.array([1, 2]),
         "matrix": np.array([[1, 2], [3, 4]]), "pair": Pair(np.ones(2), np.zeros(2)),
-        "fact": Fact("general.text", text="a fact"), "status": Fact("general.text", text="done"),
+        "fact": TEXT(text="a fact"), "status": TEXT(text="done"),
     }  # fmt: skip
     return Outer(**{**values, **changed})
 
@@ -302,7 +302,7 @@ def test_tagged_arrays_and_facts_survive():
     again = TaggedDecoder().decode(TaggedEncoder().encode(array, "it"))
     assert again.dtype == np.float32
     assert np.array_equal(again, array, equal_nan=True)
-    fact = TaggedDecoder().decode(TaggedEncoder().encode(Fact("general.text", text="a"), "it"))
+    fact = TaggedDecoder().decode(TaggedEncoder().encode(TEXT(text="a"), "it"))
     assert (fact, fact.code) == ("a", "general.text")
 
 

@@ -12,7 +12,7 @@ import pytest
 from untilt import AdjacentSwap, ClickLog, PivotSwap, ShuffledTop
 from untilt.bias.log_ratios import from_log_ratios
 from untilt.errors import IdentifiabilityError
-from untilt.facts import Fact, codes
+from untilt.facts import codes, note
 
 K, N_QUERIES = 3, 12
 THETA = np.array([1.0, 0.6, 0.35])
@@ -116,7 +116,7 @@ def test_the_same_curve_with_wider_intervals_that_say_so(name):
 def test_the_factor_by_hand():
     """Error 0.1 is where it is tightest: r = 8, sqrt(9/8 (log 9 + 2 log 20)) = 3.035."""
     V = np.diag([0.0, 0.1**2])
-    status = Fact("bias.given")
+    status = note("bias.given", "given")()
     bias = from_log_ratios(
         np.zeros(2), V, level=0.95, method="m", assumes=(), status=status, any_time=True
     )

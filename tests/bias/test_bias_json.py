@@ -8,7 +8,7 @@ import pytest
 
 from untilt import KnownBias, PositionBias, PowerLaw
 from untilt.errors import FileFormatError
-from untilt.facts import Fact, as_fact, as_facts, codes, joined, note
+from untilt.facts import as_fact, as_facts, codes, joined, note, warning
 
 CONVERGED = note("em.converged", "converged in {steps} steps")
 
@@ -121,8 +121,21 @@ def test_a_cut_file_is_refused(tmp_path, cut):
 
 
 def test_facts_keep_their_codes_and_fields():
-    status = joined(CONVERGED(steps=7), Fact("bias.few-clicks", positions=(3, 4), fewer_than=10))
-    bias = PositionBias([1.0, 0.5], status=status, assumes=(Fact("bias.position-based"), "by hand"))
+    status = joined(
+        CONVERGED(steps=7),
+        warning("bias.few-clicks", "few clicks")(positions=(3, 4), fewer_than=10),
+    )
+    bias = PositionBias(
+        [1.0, 0.5],
+        status=status,
+        assumes=(
+            note(
+                "bias.position-based",
+                "clicks follow the position-based model: P(click) = theta_k gamma",
+            )(),
+            "by hand",
+        ),
+    )
     again = PositionBias.from_json(bias.to_json())
     assert (again.status, again.assumes) == (bias.status, bias.assumes)
     assert codes(again.status) == ["em.converged", "bias.few-clicks"]

@@ -9,7 +9,7 @@ from untilt import AllPairs, position_graph
 from untilt.bias.position_graph import joined_depth, most_lost
 from untilt.data.counts import position_counts
 from untilt.errors import IdentifiabilityError
-from untilt.messages.about_general import positions_text
+from untilt.facts import positions_text
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from untilt.bias.harvesting.pairs import (
 from untilt.bias.log_ratios import Uncertainty, degrees_of_freedom, from_log_ratios, larger_error
 from untilt.data.counts import position_counts
 from untilt.errors import OptionError
-from untilt.facts import Fact
+from untilt.facts import note
 
 DEPTH = 4
 
@@ -171,7 +171,7 @@ def test_a_position_without_session_noise_keeps_its_clustered_error():
 
 
 def curve(z, errors):
-    status = Fact("bias.given")
+    status = note("bias.given", "given")()
     return from_log_ratios(z, errors, level=0.95, method="m", assumes=(), status=status)
 
 
@@ -195,7 +195,7 @@ def test_students_t_where_the_spread_of_queries_decides():
 def test_ends_of_few_clicks_are_those_of_counts():
     """Position 2 with 2 clicks, position 1 with so many that they add nothing."""
     parts = np.array([[0, -1e-9], [0, 1 / 2]])
-    errors = Uncertainty(np.diag([0, 0.5]), Fact("bias.given"), click_parts=parts)
+    errors = Uncertainty(np.diag([0, 0.5]), note("bias.given", "given")(), click_parts=parts)
     bias = curve(np.zeros(2), errors)
     jeffreys = chdtri(2 * 2.5, np.array([0.975, 0.025])) / 2 / 2  # chi-square quantiles over 2 n
     assert (bias.low[1], bias.high[1]) == pytest.approx(tuple(jeffreys), rel=1e-4)
@@ -204,7 +204,9 @@ def test_ends_of_few_clicks_are_those_of_counts():
 
 def test_many_clicks_give_normal_ends():
     parts = np.array([[0, -1 / 900], [0, 1 / 400]])
-    errors = Uncertainty(np.diag([0, 1 / 900 + 1 / 400]), Fact("bias.given"), click_parts=parts)
+    errors = Uncertainty(
+        np.diag([0, 1 / 900 + 1 / 400]), note("bias.given", "given")(), click_parts=parts
+    )
     bias = curve(np.zeros(2), errors)
     half = 1.96 * np.sqrt(1 / 900 + 1 / 400)
     assert np.log([bias.low[1], bias.high[1]]) == pytest.approx([-half, half], rel=0.02)

@@ -12,7 +12,7 @@ import pytest
 import untilt as ut
 from untilt.errors import OptionError
 from untilt.evaluation.sensitivity import Sensitivity
-from untilt.facts import Fact
+from untilt.facts import note
 
 K = 6
 POSITION = np.arange(1, K + 1)
@@ -142,7 +142,14 @@ def test_drift_of_the_right_amount_gives_the_truth():
     new = np.take_along_axis(at_the_time, np.argsort(-score, axis=1), axis=1)
     truth = float(world.count @ ((new - at_the_time) @ DISCOUNT) / world.count.sum())
     # What repeated positions measure then: the ratio of clicks on the same documents.
-    harvested = ut.PositionBias(THETA * fall, assumes=(Fact("bias.same-relevance"),))
+    harvested = ut.PositionBias(
+        THETA * fall,
+        assumes=(
+            note(
+                "bias.same-relevance", "a document is as relevant at one position as at another"
+            )(),
+        ),
+    )
     found = world.sensitivity(THETA * at_the_time, theta=harvested, factor=1.5)
     assert found["drift"].at_least == found.value
     assert found.value != pytest.approx(truth)

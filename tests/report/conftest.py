@@ -31,7 +31,7 @@ from untilt.evaluation.results import Estimate, SystemComparison, SystemDifferen
 from untilt.evaluation.sensitivity import Cause, Sensitivity
 from untilt.evaluation.uncertainty import CurveCheck
 from untilt.evaluation.unshown import Bound, Unshown
-from untilt.facts import Fact
+from untilt.facts import TEXT, Fact
 from untilt.report import decision as d
 from untilt.report import step_results as r
 
@@ -286,7 +286,7 @@ def audited() -> Audit:
         duplicate_impressions=0,
         sessions_with_gaps=0,
         coverage=Coverage(6000, 5000, 12.0, 10.0, 0.5, 0.8, 100),
-        relevance=RelevanceProxy(-0.2, 0.05, Fact("general.text", text="by clicks")),
+        relevance=RelevanceProxy(-0.2, 0.05, TEXT(text="by clicks")),
         graph=PositionGraph(
             documents=documents, impressions=np.where(documents > 0, 1000.0, 0.0),
             clicks=np.where(documents > 0, 100.0, 0.0), weight=weight, components=((1, 2), (3, 4)),
@@ -306,7 +306,7 @@ def decision() -> d.Decision:
     """Every part filled, by hand."""
     theta = np.array([1.0, 0.6, 0.4, 0.3])
     clips, value = np.array([0.25, 0.5, 1.0]), np.array([1.2, 1.1, 0.9])
-    note = Fact("general.text", text="a note")
+    note = TEXT(text="a note")
     return d.Decision(
         title="Shop search",
         source=r.LogSource("clicks.parquet", 40_007, {"position 0": 7}),
@@ -318,7 +318,7 @@ def decision() -> d.Decision:
                 method="AllPairs",
             ),
             "measured",
-            Fact("general.text", text="rankers disagree"),
+            TEXT(text="rankers disagree"),
         ),
         plan=r.TrainingPlan(("clicks", "prs"), 300),
         training=r.Training(
@@ -339,7 +339,7 @@ def decision() -> d.Decision:
             "prs", True, 500, 10_000,
             Fact("run.refit", file="ranker.untilt", system="new", queries=500),
             r.Learned(
-                Fact("general.text", text="what it learned from"),
+                TEXT(text="what it learned from"),
                 {"clicks": 0.7, "old ranker": 0.3},
                 {"clicks": r.TreeValues((1, 2, 4, 8), (-3.0, -2.0, -1.5, -1.8), 4)},
                 {"kappa": -0.9},

@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 import untilt as ut
 from untilt.data.layout import ContextCells
 from untilt.errors import OptionError
-from untilt.facts import Fact
+from untilt.facts import TEXT
 from untilt.report import step_results as r
 
 HOSTILE = "a|b <script>alert(1)</script> [x](javascript:alert) ![i](u) **b** &amp; `c\n# h \x07\\"
@@ -102,7 +102,7 @@ def test_every_warning_is_a_limit(decision):
 
 
 def test_names_are_text_and_no_markup(decision):
-    note = Fact("general.text", text=HOSTILE)
+    note = TEXT(text=HOSTILE)
     card = ut.model_card(
         replace(
             decision,

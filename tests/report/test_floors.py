@@ -13,7 +13,7 @@ from untilt.auditing.reading import ReadingTest, ReadingTests
 from untilt.cli.run import answer_text
 from untilt.evaluation.null_tests import NullTests
 from untilt.evaluation.uncertainty import CurveCheck, Support
-from untilt.facts import Fact, codes
+from untilt.facts import Fact, codes, note
 from untilt.report import floors
 from untilt.report.decision import Decision
 from untilt.report.page import answer_view, sections_of
@@ -25,7 +25,9 @@ THETA = np.array([1.0, 0.5, 0.25, 0.2])
 def curve(factor=1.1, clicks=5000.0, depth=4):
     """A curve known to this factor below position 1, from so many clicks."""
     theta, spread = THETA[:depth], np.r_[1.0, np.full(depth - 1, factor)]
-    status = Fact("bias.shared-clicks", clicks=clicks)
+    status = note(
+        "bias.shared-clicks", "{clicks:,.0f} clicks on documents shown at several positions"
+    )(clicks=clicks)
     return ut.PositionBias(
         theta, std_error=theta / 9, low=theta / spread, high=theta * spread, status=status
     )

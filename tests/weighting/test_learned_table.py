@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from untilt import PairwiseDebiasing
-from untilt.facts import Fact, codes
+from untilt.facts import codes, note
 from untilt.weighting.base import LearnedTable
 
 
@@ -54,6 +54,6 @@ def test_the_bias_is_that_of_the_first_rounds(losses):
     assert np.array_equal(learned.bias(2).examination, learned.history[1].plus)
     assert np.array_equal(learned.bias().examination, learned.history[2].plus)
     assert codes(learned.bias(2).status.parts)[0] == "bias.boosting-rounds"
-    status = Fact("bias.epochs", epochs=3)
+    status = note("bias.epochs", "after {epochs} epochs")(epochs=3)
     assert learned.bias(status=status).status.parts[0] is status
     assert not learned.bias().has_interval

@@ -31,7 +31,33 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, position_counts
 from untilt.data.layout import Layout, ranks_of
 from untilt.errors import OptionError
-from untilt.facts import Fact
+from untilt.facts import Fact, note, warning
+
+TOO_FLAT = warning(
+    "bias.curve-too-flat",
+    "the curve is flatter than the clicks on documents that moved say: its power {power:.2f} +- "
+    "{std_error:.2f} fits best ({n_queries:,} queries). Estimate the curve from this log: `untilt "
+    "bias`",
+)
+
+TOO_STEEP = warning(
+    "bias.curve-too-steep",
+    "the curve is steeper than the clicks on documents that moved say: its power {power:.2f} +- "
+    "{std_error:.2f} fits best ({n_queries:,} queries). Estimate the curve from this log: `untilt "
+    "bias`",
+)
+
+AS_STEEP = note(
+    "bias.curve-as-steep",
+    "as steep as the clicks on documents that moved say: its power {power:.2f} +- {std_error:.2f} "
+    "fits best, {n_queries:,} queries",
+)
+
+CURVE_NOTHING_MOVED = note(
+    "bias.curve-nothing-moved",
+    "{n_clicks:,.0f} clicks on documents shown at several positions: too few to tell a steep curve "
+    "from a flat one",
+)
 
 LEAST_CLICKS = 20.0  # on documents that moved; fewer tell nothing
 SMALL = 0.1  # a power this near to 1 changes theta at position 10 by less than a quarter
@@ -68,11 +94,11 @@ class CurveEntry:
     @property
     def fact(self) -> Fact:
         """Whether the curve is as steep as the clicks say."""
-        code = "bias.curve-as-steep"
+        told = AS_STEEP
         if self.is_wrong:
-            code = "bias.curve-too-steep" if self.power.value < 1 else "bias.curve-too-flat"
+            told = TOO_STEEP if self.power.value < 1 else TOO_FLAT
         power, error = self.power.value, self.power.std_error
-        return Fact(code, power=power, std_error=error, n_queries=self.power.n)
+        return told(power=power, std_error=error, n_queries=self.power.n)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,7 +130,7 @@ class CurveComparison:
     def fact(self, name: str) -> Fact:
         """What the clicks say about one of the curves."""
         if not self.possible:
-            return Fact("bias.curve-nothing-moved", n_clicks=self.n_clicks)
+            return CURVE_NOTHING_MOVED(n_clicks=self.n_clicks)
         return self[name].fact
 
     def __getitem__(self, name: str) -> CurveEntry:
@@ -121,7 +147,7 @@ class CurveComparison:
 
     def __repr__(self) -> str:
         if not self.possible:
-            return str(Fact("bias.curve-nothing-moved", n_clicks=self.n_clicks))
+            return str(CURVE_NOTHING_MOVED(n_clicks=self.n_clicks))
         rows = [
             (each.name, f"{each.score:.5f}", repr(each.gap), repr(each.power))
             for each in sorted(self.entries, key=lambda entry: -entry.score)

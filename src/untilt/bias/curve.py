@@ -15,14 +15,44 @@ from untilt._core.statistics import Interval, normal_quantile
 from untilt.catalog import storable
 from untilt.data.layout import AnyLayout, ContextCells, Grid, Layout
 from untilt.errors import DepthError, OptionError, ShapeError
-from untilt.facts import Fact, as_fact, as_facts
-from untilt.messages.about_general import NO_INTERVAL, NOT_KNOWN, positions_text
+from untilt.facts import Fact, as_fact, as_facts, note, positions_text, warning
 
 if TYPE_CHECKING:
     import altair as alt
 
     from untilt.bias.curve_operations import BiasComparison
     from untilt.charts.curves import Curve
+
+NOT_KNOWN = 10.0  # factor of uncertainty beyond which a position is said not to be known
+NO_INTERVAL = "no interval"  # of an estimate whose error is not known
+
+SAME_RELEVANCE = note(
+    "bias.same-relevance", "a document is as relevant at one position as at another"
+)()
+
+FEATURES_EXPLAIN = note(
+    "bias.features-explain",
+    "position depends on relevance through the features alone: whoever ordered the lists knew "
+    "nothing else about it",
+)()
+
+SHARED_CLICKS = note(
+    "bias.shared-clicks", "{clicks:,.0f} clicks on documents shown at several positions"
+)
+GIVEN = note("bias.given", "given")()
+CURVE_IS_RIGHT = note("bias.curve-is-right", "the curve is right")()
+NEVER_RISES = note("bias.never-rises", "examination never rises with the position")()
+NO_CLICKS = warning(
+    "bias.no-clicks", "no click at {positions:positions}: only an upper bound there"
+)
+POSITION_BASED = note(
+    "bias.position-based", "clicks follow the position-based model: P(click) = theta_k gamma"
+)()
+NO_INTERVAL_LEARNED = warning(
+    "bias.no-interval-learned",
+    "no interval: the curve was learned along with a ranker, so what the ranker does not know of "
+    "relevance counts as examination, and no resampling shows how much",
+)()
 
 MOST_WEIGHT = 1e9  # times the weight of a click: beyond, a level counts as not bounded at all
 
@@ -148,7 +178,7 @@ class PositionBias(Portable):
     eps_minus: FloatArray | None = None
     method: str = "given"
     assumes: tuple[Fact, ...] = ()
-    status: Fact = Fact("bias.given")  # noqa: RUF009  immutable, being text
+    status: Fact = GIVEN
     relative: bool = True
     level: float = 0.95
     low: FloatArray | None = None
@@ -169,7 +199,7 @@ class PositionBias(Portable):
         eps_minus: npt.ArrayLike | None = None,
         method: str = "given",
         assumes: Iterable[str] = (),
-        status: str = Fact("bias.given"),
+        status: str = GIVEN,
         relative: bool = True,
         level: float = 0.95,
         low: npt.ArrayLike | None = None,
@@ -525,7 +555,7 @@ def _reads_as_estimate(method: str, assumes: tuple[Fact, ...]) -> bool:
 
     Files of older versions do not tell, and neither may an estimator of one's own.
     """
-    return method != "given" and bool(assumes) and Fact("bias.curve-is-right") not in assumes
+    return method != "given" and bool(assumes) and CURVE_IS_RIGHT not in assumes
 
 
 def _of_shape(name: str, values: npt.ArrayLike | None, shape: tuple[int, ...]) -> FloatArray | None:

@@ -13,7 +13,7 @@ from scipy.optimize import nnls
 from untilt._core.arrays import FloatArray, IntArray, handed_over
 from untilt._core.portable import Portable
 from untilt._core.statistics import check_level, holm
-from untilt.bias.curve import PositionBias
+from untilt.bias.curve import NEVER_RISES, PositionBias
 from untilt.bias.log_ratios import (
     degrees_of_freedom,
     from_log_ratios,
@@ -24,7 +24,30 @@ from untilt.bias.log_ratios import (
 )
 from untilt.data.layout import Grid
 from untilt.errors import DepthError, OptionError
-from untilt.facts import Fact, joined
+from untilt.facts import Fact, joined, note, warning
+
+QUADRATIC_WITHOUT = note(
+    "bias.quadratic-fitted",
+    "fits with p {p_value:.2g}; left out as outliers: {outliers:positions}",
+)
+
+QUADRATIC_FITTED = note("bias.quadratic-fitted", "fits with p {p_value:.2g}")
+
+NEVER_ROSE = note("bias.smoothed", "never rose")
+
+SMOOTHED = note("bias.smoothed", "{flat} of {steps} steps held flat")
+
+POWER_LAW = note("bias.power-law", "theta_k = (1/k)^eta")()
+ETA_FITTED = note("bias.eta-fitted", "eta {eta:.3f} +- {std_error:.3f}; fits with p {p_value:.2g}")
+SMOOTH_GRID = warning(
+    "bias.smooth-grid", "neighbouring cells of the grid are examined much alike"
+)()
+GRID_STEP = warning(
+    "bias.grid-step",
+    "smooth over the grid: neighbours differ by about {step:.2g} on the log scale",
+)
+QUADRATIC = note("bias.quadratic", "examination is quadratic in the position")()
+CONSTANT_BELOW = note("bias.constant-below", "constant below position {position}")
 
 FEWEST_POSITIONS = 4  # of a quadratic: position 1, and one more than the two coefficients
 
@@ -49,7 +72,7 @@ def fit_power_law(bias: PositionBias, *, depth: int | None = None) -> PositionBi
     root = whitening(V[1:, 1:])
     wx, wz = root @ x[1:], root @ z[1:]
     eta = float(wx @ wz / (wx @ wx))
-    method, assumes = f"{bias.method}, then a power law", (*bias.assumes, Fact("bias.power-law"))
+    method, assumes = f"{bias.method}, then a power law", (*bias.assumes, POWER_LAW)
     x = -np.log(np.arange(1, depth + 1))
     if bias.std_error is None:
         return replace(
@@ -57,7 +80,7 @@ def fit_power_law(bias: PositionBias, *, depth: int | None = None) -> PositionBi
             examination=np.exp(eta * x),
             method=method,
             assumes=assumes,
-            status=Fact("bias.eta", eta=eta),
+            status=note("bias.eta", "eta {eta:.3f}")(eta=eta),
             relative=True,
             eta=eta,
         )
@@ -70,7 +93,7 @@ def fit_power_law(bias: PositionBias, *, depth: int | None = None) -> PositionBi
         level=bias.level,
         method=method,
         assumes=assumes,
-        status=Fact("bias.eta-fitted", eta=eta, std_error=error, p_value=p),
+        status=ETA_FITTED(eta=eta, std_error=error, p_value=p),
         **on_queries(bias),
     )
     return replace(fitted, eta=eta, eta_std_error=error)
@@ -95,9 +118,10 @@ def smooth(bias: PositionBias) -> PositionBias:
     kept = L[:, steps > 0]
     d = np.concatenate([[0.0], -L @ steps])
     method = f"{bias.method}, then smoothed"
-    assumes = (*bias.assumes, Fact("bias.never-rises"))
+    assumes = (*bias.assumes, NEVER_RISES)
     flat = int(np.count_nonzero(steps == 0))
-    status = joined(bias.status, Fact("bias.smoothed", flat=flat, steps=len(steps)))
+    told = (SMOOTHED if flat else NEVER_ROSE)(flat=flat, steps=len(steps))
+    status = joined(bias.status, told)
     if bias.std_error is None:
         return replace(
             bias,
@@ -169,8 +193,8 @@ def smooth_grid(bias: PositionBias) -> PositionBias:
         covariance,
         level=bias.level,
         method=f"{bias.method}, then smooth over the grid",
-        assumes=(*bias.assumes, Fact("bias.smooth-grid")),
-        status=joined(bias.status, Fact("bias.grid-step", step=float(np.exp(found.x / 2)))),
+        assumes=(*bias.assumes, SMOOTH_GRID),
+        status=joined(bias.status, GRID_STEP(step=float(np.exp(found.x / 2)))),
         effective_queries=bias.effective_queries,
     )
     return replace(shaped, layout=layout)
@@ -216,7 +240,7 @@ def fit_quadratic(bias: PositionBias, *, outlier_limit: float | None = None) -> 
         X @ (fit.spread @ fit.spread.T) @ X.T / np.outer(fitted, fitted),
         level=bias.level,
         method=f"{bias.method}, then a quadratic",
-        assumes=(*bias.assumes, Fact("bias.quadratic")),
+        assumes=(*bias.assumes, QUADRATIC),
         status=joined(bias.status, _quality(fit, kept, bias)),
         **on_queries(bias),
     )
@@ -241,7 +265,7 @@ def hold_last(bias: PositionBias, depth: int) -> PositionBias:
         covariance=None if bias.covariance is None else bias.covariance[np.ix_(index, index)],
         low=longer(bias.low),
         high=longer(bias.high),
-        assumes=(*bias.assumes, Fact("bias.constant-below", position=bias.depth)),
+        assumes=(*bias.assumes, CONSTANT_BELOW(position=bias.depth)),
     )
 
 
@@ -309,7 +333,13 @@ def _quality(fit: _Fit, kept: IntArray, bias: PositionBias) -> Fact:
     misfit = float(fit.residual @ fit.residual)
     p = wald_p_value(misfit, len(kept) - 2, degrees_of_freedom(bias)[kept])
     outliers = sorted(set(range(2, bias.depth + 1)) - set((kept + 1).tolist()))
-    return Fact("bias.quadratic-fitted", p_value=p, outliers=tuple(outliers))
+    return quadratic_fact(p, tuple(outliers))
+
+
+def quadratic_fact(p_value: float, outliers: tuple[int, ...]) -> Fact:
+    """How well a quadratic fits, and which positions it was fitted without."""
+    told = QUADRATIC_WITHOUT if outliers else QUADRATIC_FITTED
+    return told(p_value=p_value, outliers=outliers)
 
 
 # Do two curves of position bias differ?

@@ -12,12 +12,11 @@ import numpy.typing as npt
 
 from untilt import catalog
 from untilt._core.arrays import FloatArray
-from untilt.bias.curve import PositionBias
+from untilt.bias.curve import CURVE_IS_RIGHT, PositionBias
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.layout import Grid
 from untilt.errors import DepthError, OptionError, did_you_mean
-from untilt.facts import Fact
 
 # Share of examined results by rank [joachims2005eye]_, as used by [hu2019unbiased]_.
 EYE_TRACKING = (0.68, 0.61, 0.48, 0.34, 0.28, 0.20, 0.11, 0.10, 0.08, 0.06)
@@ -79,7 +78,7 @@ class GivenCurve:
     def to_bias(self, depth: int) -> PositionBias:
         """The first `depth` positions as a `PositionBias`."""
         theta = self.at(np.arange(1, depth + 1))
-        return PositionBias(theta, method=repr(self), assumes=(Fact("bias.curve-is-right"),))
+        return PositionBias(theta, method=repr(self), assumes=(CURVE_IS_RIGHT,))
 
 
 @method(
@@ -189,7 +188,7 @@ def KnownBias(  # noqa: N802  reads as a type: what it makes is one
         eps_plus=None if eps_plus is None else np.asarray(eps_plus, dtype=float),
         eps_minus=None if eps_minus is None else np.asarray(eps_minus, dtype=float),
         method="given",
-        assumes=(Fact("bias.curve-is-right"),),
+        assumes=(CURVE_IS_RIGHT,),
         relative=not absolute,
     )
 

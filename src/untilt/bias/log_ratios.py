@@ -12,10 +12,36 @@ from scipy import special
 
 from untilt._core.arrays import BoolArray, FloatArray
 from untilt._core.statistics import any_time_factor, normal_quantile
-from untilt.bias.curve import PositionBias
+from untilt.bias.curve import GIVEN, PositionBias
 from untilt.errors import OptionError
-from untilt.facts import Fact, joined, note, serious
-from untilt.messages.about_general import positions_text
+from untilt.facts import Fact, joined, note, positions_text, serious, warning
+
+ERRORS_WORTH = note(
+    "bias.errors-by-query",
+    "errors the larger of clustered by query ({n_queries:,} queries, worth {effective:,.1f} with "
+    "even traffic) and session noise",
+)
+
+ERRORS = note(
+    "bias.errors-by-query",
+    "errors the larger of clustered by query ({n_queries:,} queries) and session noise",
+)
+
+ERRORS_FEW_WORTH = warning(
+    "bias.errors-few-queries",
+    "errors the larger of clustered by query ({n_queries:,} queries, worth {effective:,.1f} with "
+    "even traffic: few) and session noise",
+)
+
+ERRORS_FEW = warning(
+    "bias.errors-few-queries",
+    "errors the larger of clustered by query ({n_queries:,} queries: few) and session noise",
+)
+
+ANY_TIME = note(
+    "bias.any-time",
+    "intervals hold at every look while the experiment runs, so they may be watched",
+)()
 
 NO_MAXIMUM = serious(
     "bias.no-maximum",
@@ -86,7 +112,7 @@ def larger_error(
     click_parts : as in `Uncertainty`
     """
     if n_queries < 2:
-        rule = Fact("bias.errors-one-query")
+        rule = warning("bias.errors-one-query", "errors from session noise: one query alone")()
         return Uncertainty(by_session, rule, click_parts=click_parts)
     squares = (n_queries - 1) / n_queries if jackknife else n_queries / (n_queries - 1)
     clustered = np.sqrt(np.diag(by_query) * squares)
@@ -98,13 +124,13 @@ def larger_error(
     covariance += np.diag(np.where(sessions > 0, 0, clustered**2))
     told = _effective_of(effective, larger | (sessions > 0), n_queries)
     few = told < FEWEST_QUERIES
+    rule = (ERRORS_FEW if few else ERRORS)(n_queries=n_queries)
+    if effective is not None:
+        worth = ERRORS_FEW_WORTH if few else ERRORS_WORTH
+        rule = worth(n_queries=n_queries, effective=told)
     return Uncertainty(
         covariance,
-        Fact(
-            f"bias.errors-{'few-queries' if few else 'by-query'}",
-            n_queries=n_queries,
-            **({} if effective is None else {"effective": told}),
-        ),
+        rule,
         effective_queries=None if effective is None else told,
         degrees_of_freedom=(
             None if effective is None else np.where(larger, np.maximum(effective - 1, 1), np.inf)
@@ -173,7 +199,7 @@ def from_log_ratios(
     any_time : intervals that hold at every look while sessions come in; see `any_time_factor`
     """
     if not isinstance(errors, Uncertainty):
-        errors = Uncertainty(errors, Fact("bias.given"), effective_queries, degrees_of_freedom)
+        errors = Uncertainty(errors, GIVEN, effective_queries, degrees_of_freedom)
     theta = np.exp(z)
     if np.isnan(errors.covariance).all():
         return PositionBias(
@@ -188,7 +214,7 @@ def from_log_ratios(
         covariance=errors.covariance * np.outer(theta, theta),
         method=method,
         assumes=assumes,
-        status=joined(status, Fact("bias.any-time")) if any_time else status,
+        status=joined(status, ANY_TIME) if any_time else status,
         level=level,
         low=low,
         high=high,

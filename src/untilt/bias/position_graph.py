@@ -20,7 +20,7 @@ from untilt._core.portable import Portable
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import Cells, PositionCounts, position_counts
 from untilt.errors import IdentifiabilityError, ShapeError
-from untilt.messages.about_general import positions_text
+from untilt.facts import positions_text
 
 
 @dataclass(frozen=True)

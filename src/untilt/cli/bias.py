@@ -9,11 +9,11 @@ import typer
 
 from untilt import catalog
 from untilt._core.progress import progress
+from untilt.bias.curve import NO_INTERVAL
 from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, speaking
 from untilt.errors import IdentifiabilityError, OptionError
 from untilt.facts import phrase
-from untilt.messages.about_general import NO_INTERVAL
 from untilt.views import bar
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over, sum
 from untilt._core.em import EMResult, Step, run_em
 from untilt._core.restored import check_array
 from untilt._core.threads import Share, parallel_kernel
-from untilt.bias.curve import PositionBias
+from untilt.bias.curve import POSITION_BASED, PositionBias
 from untilt.bias.log_ratios import (
     MAXIMUM,
     NO_MAXIMUM,
@@ -315,7 +315,7 @@ class PBM(ExaminationModel, IndependentModel):
     """
 
     family = "position"
-    assumes = (Fact("bias.position-based"),)
+    assumes = (POSITION_BASED,)
 
     def _learn(self, log: ClickLog) -> None:
         counts = position_counts(log)

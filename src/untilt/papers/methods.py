@@ -16,6 +16,7 @@ from untilt import catalog
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, sum_by
 from untilt.bias.curve import PositionBias
+from untilt.bias.curve_operations import quadratic_fact
 from untilt.bias.em.regression_em import RegressionEM
 from untilt.bias.experiments.shuffled import ShuffledTop
 from untilt.bias.experiments.swaps import PivotSwap
@@ -145,7 +146,7 @@ def _swap_fit(setting: Setting, outlier_limit: float = 3.0) -> PositionBias:
     out = distance > outlier_limit * 1.4826 * np.median(distance)
     fitted = np.polyval(np.polyfit(x[~out], rates[~out], 2), x)
     outliers = tuple((np.flatnonzero(out) + 1).tolist())
-    status = Fact("bias.quadratic-fitted", p_value=float("nan"), outliers=outliers)
+    status = quadratic_fact(float("nan"), outliers)
     return _held(setting, fitted, "swaps, quadratic by least squares", status)
 
 

@@ -9,7 +9,7 @@ from untilt._core import words
 from untilt._core.arrays import BoolArray
 from untilt.auditing.audit import Audit
 from untilt.auditing.audit_view import click_rate_figure
-from untilt.bias.curve import PositionBias
+from untilt.bias.curve import NO_INTERVAL, PositionBias
 from untilt.charts.curves import Curve, XAxis
 from untilt.charts.figures import curve_cell, curve_figure, curve_table, range_words
 from untilt.charts.grid import grid_chart
@@ -18,7 +18,6 @@ from untilt.charts.tornado import tornado_chart
 from untilt.data.layout import Grid
 from untilt.data.rates import FEW_CLICKS
 from untilt.facts import Fact
-from untilt.messages.about_general import NO_INTERVAL
 from untilt.report.decision import Decision
 from untilt.report.floors import MOST_CURVE_FACTOR
 from untilt.report.step_results import HeldOut, PairBias, UsedBias

@@ -15,7 +15,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.depth import DEEPEST
 from untilt.data.judged import JudgedLists
 from untilt.errors import DepthError, OptionError, ShapeError
-from untilt.facts import Fact
+from untilt.facts import note
 from untilt.simulation.behaviour import Behaviour, Display, DwellTimes, Page
 from untilt.simulation.production import Rankings, rankings_for, shown_order
 from untilt.simulation.protocols import Protocol, as_protocol
@@ -80,7 +80,7 @@ class Truth(Portable):
             eps_plus=self.eps_plus,
             eps_minus=self.eps_minus,
             method=f"protocol {self.protocol.name!r}",
-            status=Fact("bias.truth"),
+            status=note("bias.truth", "the truth of a simulation")(),
             relative=False,
         )
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from untilt._core.arrays import FloatArray
-from untilt.bias.curve import PositionBias
+from untilt.bias.curve import NO_INTERVAL_LEARNED, PositionBias
 from untilt.bias.given import BiasLike, as_examination, as_position_bias
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, ShapeError
@@ -186,7 +186,7 @@ class LearnedTable:
         bias = self.weighting.bias_of(history[-1], history)
         status = bias.status if status is None else status
         if not bias.has_interval:
-            status = joined(status, Fact("bias.no-interval-learned"))
+            status = joined(status, NO_INTERVAL_LEARNED)
         return replace(bias, estimated=True, status=status)
 
 

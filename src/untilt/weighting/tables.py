@@ -14,7 +14,7 @@ from untilt.clickmodels.click_model import ClickModel
 from untilt.clickmodels.examination import UBM
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, check_choice
-from untilt.facts import Fact
+from untilt.facts import note
 from untilt.weighting.base import (
     Against,
     ClickWeights,
@@ -23,6 +23,14 @@ from untilt.weighting.base import (
     Weighting,
     theta_up_to,
 )
+
+BOOSTING_ROUNDS = note("bias.boosting-rounds", "after {rounds} boosting rounds")
+CLICKS_PROPORTIONAL = note(
+    "bias.clicks-proportional", "clicks are proportional to relevance at each position"
+)()
+NO_CLICKS_PROPORTIONAL = note(
+    "bias.no-clicks-proportional", "no-clicks are proportional to irrelevance at each position"
+)()
 
 
 @method(
@@ -391,8 +399,8 @@ class PairwiseDebiasing(JointWeighting):
         return PositionBias(
             state.plus,
             method=f"pairwise debiasing (p={self.p:g})",
-            assumes=(Fact("bias.clicks-proportional"), Fact("bias.no-clicks-proportional")),
-            status=Fact("bias.boosting-rounds", rounds=len(history)),
+            assumes=(CLICKS_PROPORTIONAL, NO_CLICKS_PROPORTIONAL),
+            status=BOOSTING_ROUNDS(rounds=len(history)),
         )
 
 

@@ -41,13 +41,14 @@ from untilt.bias.contextual.curves import (
     design_of,
     evidence_of,
 )
+from untilt.bias.curve import SHARED_CLICKS
 from untilt.bias.estimator import check_clicks
 from untilt.bias.log_ratios import LARGE_SHARE, MAXIMUM, NO_MAXIMUM, STAYS, effective_by_column
 from untilt.bias.position_graph import position_graph
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.errors import DepthError, IdentifiabilityError, OptionError, check_choice
-from untilt.facts import Fact, joined, note
+from untilt.facts import joined, note
 from untilt.networks import mlp
 from untilt.networks.batches import PaddedRows
 from untilt.networks.mlp import Network, normalised
@@ -531,7 +532,7 @@ class ContextualBias(BaseEstimator):
 
     def _common(self, evidence: Evidence, contexts: Contexts, status: str) -> dict[str, Any]:
         """The fields that all curves have."""
-        clicks = Fact("bias.shared-clicks", clicks=float(evidence.clicks.sum()))
+        clicks = SHARED_CLICKS(clicks=float(evidence.clicks.sum()))
         return {
             "contexts": contexts.values,
             "sessions": contexts.sessions,

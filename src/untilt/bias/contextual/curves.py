@@ -16,8 +16,18 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, counts_from_rows
 from untilt.data.layout import ContextCells, as_text
 from untilt.errors import DepthError, OptionError, ShapeError, check_choice, did_you_mean
-from untilt.facts import Fact, joined, note
+from untilt.facts import Fact, joined, note, warning
 from untilt.networks.mlp import Network, normalised
+
+ERRORS_BOOTSTRAPPED = note(
+    "bias.errors-bootstrapped", "errors from {n_samples} bootstrap samples of queries"
+)
+ERRORS_UNKNOWN = warning("bias.errors-unknown", "errors not known: set [[n_bootstrap=20]]")()
+NO_INTERVAL_SMOOTHED = warning(
+    "bias.no-interval-smoothed",
+    "no interval: in one part of the contexts a network is off by as much as it smooths over its "
+    "neighbours, and no resampling shows how much; the average over all contexts has one",
+)()
 
 SAME_TOP = note(
     "contextual.same-top",
@@ -594,16 +604,16 @@ class NetworkCurves(ContextualCurve):
     def _uncertainty(self, contexts: FloatArray, weight: FloatArray) -> Uncertainty:
         unknown = np.full((self.depth, self.depth), np.nan)
         if not self.members:
-            return Uncertainty(unknown, Fact("bias.errors-unknown"))
+            return Uncertainty(unknown, ERRORS_UNKNOWN)
         # With eta = 0.3 + |x| the network is off by 0.13 at x = 0, where the members spread by
         # 0.06: intervals held the truth there in 47% of 12 logs, those of the average in 92%.
         if len(contexts) < len(self.contexts):
-            return Uncertainty(unknown, Fact("bias.no-interval-smoothed"))
+            return Uncertainty(unknown, NO_INTERVAL_SMOOTHED)
         n = len(self.members)
         each = [np.log(weight @ np.exp(_relative(member, contexts))) for member in self.members]
         return Uncertainty(
             np.cov(each, rowvar=False),
-            Fact("bias.errors-bootstrapped", n_samples=n),
+            ERRORS_BOOTSTRAPPED(n_samples=n),
             degrees_of_freedom=np.full(self.depth, n - 1.0),
         )
 

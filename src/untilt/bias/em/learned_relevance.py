@@ -27,11 +27,27 @@ from untilt._core.threads import thread_count
 from untilt.bias.em.affine import EDGE, FLOOR, HIGHEST_START, AffineFit, fit_affine
 from untilt.data.counts import Cells, PositionCounts
 from untilt.errors import OptionError, check_choice, did_you_mean
-from untilt.facts import Fact
+from untilt.facts import Fact, note, warning
 from untilt.networks import mlp
 from untilt.networks.batches import PaddedRows
 from untilt.networks.mlp import ACTIVATIONS, TRANSFORMS, normalisation, normalised
 from untilt.networks.training import compiled_value
+
+EPOCHS_USED_UP = warning(
+    "bias.epochs-used-up",
+    "networks of epoch {best} of all {epochs}; more could fit held-out clicks better",
+)
+
+NETWORKS = note(
+    "bias.networks",
+    "networks of epoch {best} of {epochs}, where held-out clicks are most likely",
+)
+
+TREES = note("bias.trees", "{n_trees} trees per fold, where held-out clicks are most likely")
+TREES_USED_UP = warning(
+    "bias.trees-used-up",
+    "all {n_trees} trees per fold grown; more could fit held-out clicks better",
+)
 
 # Rounds before beta is set free: while gamma hardly varies, slope and level are not identified.
 ROUNDS_WITHOUT_LEVEL = 20
@@ -107,9 +123,7 @@ def boosted_em(
         affine=at_maximum(cells, best, level=trust),
         history=handed_over(np.array(history)),
         best_round=best_round,
-        status=Fact("bias.trees", n_trees=best_round)
-        if stopped
-        else Fact("bias.trees-used-up", n_trees=options.n_trees),
+        status=TREES(n_trees=best_round) if stopped else TREES_USED_UP(n_trees=options.n_trees),
     )
 
 
@@ -378,11 +392,7 @@ def network_em(
         affine=at_maximum(cells, best, level=False),
         history=handed_over(np.array(history)),
         best_round=best_epoch,
-        status=Fact(
-            f"bias.{'networks' if stopped else 'epochs-used-up'}",
-            best=best_epoch,
-            epochs=len(history),
-        ),
+        status=(NETWORKS if stopped else EPOCHS_USED_UP)(best=best_epoch, epochs=len(history)),
     )
 
 

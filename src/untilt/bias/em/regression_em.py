@@ -11,7 +11,13 @@ from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, h
 from untilt._core.newton import short_steps
 from untilt._core.progress import track
 from untilt._core.statistics import bootstrap_weights, normal_quantile
-from untilt.bias.curve import PositionBias
+from untilt.bias.curve import (
+    FEATURES_EXPLAIN,
+    NO_CLICKS,
+    POSITION_BASED,
+    SAME_RELEVANCE,
+    PositionBias,
+)
 from untilt.bias.em.affine import FLOOR, AffineFit, clustered, inverted, uncertainty_of_affine
 from untilt.bias.em.learned_relevance import (
     LearnedFit,
@@ -37,7 +43,34 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.counts import Cells, PositionCounts
 from untilt.data.depth import allow_table
 from untilt.errors import IdentifiabilityError, OptionError, check_choice
-from untilt.facts import Fact, joined
+from untilt.facts import Fact, joined, note, warning
+
+ERRORS_RESAMPLED = note(
+    "bias.errors-resampled", "errors from {n_resamples} resamples of {n_queries:,} queries"
+)
+NO_INTERVAL_FEW_DOCUMENTS = warning(
+    "bias.no-interval-few-documents",
+    "only {n_documents:,} documents, and strata of like ones need {least:,}: the curve has no "
+    "interval. Take a log of more queries, or see [[AllPairs]]",
+)
+NO_INTERVAL_ALL_CLICKED = warning(
+    "bias.no-interval-all-clicked",
+    "{share:.0%} of what was shown belongs to documents that are always clicked: their clicks tell "
+    "no position from another, and the curve has no interval",
+)
+SAYS_FEW_IMPRESSIONS = warning(
+    "bias.few-impressions",
+    "a document was shown only {mean:.0f} times on average: expect a curve that is too flat, see "
+    "[[AllPairs]]",
+)
+ERRORS_INCIDENTAL = note(
+    "bias.errors-incidental",
+    "errors include what the relevance of single documents, fitted to few clicks, may change",
+)()
+GAP = warning(
+    "bias.gap",
+    "nothing was shown at {positions:positions}: a guess between the neighbours there",
+)
 
 RELEVANCE = ("auto", "features", "counts")
 
@@ -131,7 +164,7 @@ class EMEstimator(BiasEstimator):
             curve(cells.repeated(weights[query])) for weights in track(draws, "resampling queries")
         ]
         covariance = np.cov(np.array(curves), rowvar=False)
-        rule = Fact("bias.errors-resampled", n_resamples=self.n_bootstrap, n_queries=len(queries))
+        rule = ERRORS_RESAMPLED(n_resamples=self.n_bootstrap, n_queries=len(queries))
         return Uncertainty(np.atleast_2d(covariance), rule)
 
     def _relevance_of(self, log: ClickLog, cells: PositionCounts, gamma: FloatArray) -> FloatArray:
@@ -143,7 +176,7 @@ class EMEstimator(BiasEstimator):
 
 def relevance_assumed(by_features: bool) -> Fact:
     """What must be true of relevance: from features, or from counts of the same document."""
-    return Fact("bias.features-explain" if by_features else "bias.same-relevance")
+    return FEATURES_EXPLAIN if by_features else SAME_RELEVANCE
 
 
 def require_first_clicked(cells: PositionCounts) -> None:
@@ -403,7 +436,7 @@ class RegressionEM(EMEstimator):
             errors,
             level=self.level,
             method=f"RegressionEM ({self._source(by_features)})",
-            assumes=(Fact("bias.position-based"), relevance_assumed(by_features)),
+            assumes=(POSITION_BASED, relevance_assumed(by_features)),
             status=joined(fit.status, errors.rule),
         )
 
@@ -433,7 +466,7 @@ def _with_incidental(
     return replace(
         errors,
         covariance=covariance + np.outer(change, change),
-        rule=joined(errors.rule, Fact("bias.errors-incidental")),
+        rule=joined(errors.rule, ERRORS_INCIDENTAL),
     )
 
 
@@ -446,16 +479,16 @@ def _without_interval(cells: PositionCounts, fit: StratifiedFit) -> Fact | None:
     """
     if cells.n_documents < FEWEST_DOCUMENTS:
         n, least = cells.n_documents, FEWEST_DOCUMENTS
-        return Fact("bias.no-interval-few-documents", n_documents=n, least=least)
+        return NO_INTERVAL_FEW_DOCUMENTS(n_documents=n, least=least)
     p = fit.affine.alpha[cells.position_index] * fit.affine.gamma[cells.document_index]
     always = float(cells.impressions[p > AT_CEILING].sum() / cells.impressions.sum())
-    return Fact("bias.no-interval-all-clicked", share=always) if always > 0.5 else None
+    return NO_INTERVAL_ALL_CLICKED(share=always) if always > 0.5 else None
 
 
 def _few_impressions(cells: PositionCounts) -> list[Fact]:
     """A warning where gamma of a document rests on few impressions."""
     mean = float(cells.impressions.sum()) / cells.n_documents
-    return [Fact("bias.few-impressions", mean=mean)] if mean < FEW_IMPRESSIONS else []
+    return [SAYS_FEW_IMPRESSIONS(mean=mean)] if mean < FEW_IMPRESSIONS else []
 
 
 def _log_ratios(theta: FloatArray) -> FloatArray:
@@ -487,9 +520,7 @@ def _with_dead_positions(
             "high": handed_over(high),
         }
     where = tuple((np.flatnonzero(dead) + 1).tolist())
-    return replace(
-        bias, **about, status=joined(bias.status, Fact("bias.no-clicks", positions=where))
-    )
+    return replace(bias, **about, status=joined(bias.status, NO_CLICKS(positions=where)))
 
 
 def _with_gaps(bias: PositionBias, shown: BoolArray) -> PositionBias:
@@ -523,4 +554,4 @@ def _with_gaps(bias: PositionBias, shown: BoolArray) -> PositionBias:
             "high": handed_over(np.where(shown, bias.high[above], theta * np.exp(half))),
         }
     where = tuple((np.flatnonzero(~shown) + 1).tolist())
-    return replace(bias, **about, status=joined(bias.status, Fact("bias.gap", positions=where)))
+    return replace(bias, **about, status=joined(bias.status, GAP(positions=where)))

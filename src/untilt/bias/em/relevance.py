@@ -32,7 +32,12 @@ from untilt.bias.position_graph import position_graph
 from untilt.data.counts import Cells, PositionCounts
 from untilt.data.depth import allow_table
 from untilt.errors import IdentifiabilityError
-from untilt.facts import Fact, joined
+from untilt.facts import Fact, joined, note
+
+STRATA = note("bias.strata", "{n_strata} strata")
+ERRORS_COARSER_STRATA = note(
+    "bias.errors-coarser-strata", "errors include what coarser strata change"
+)()
 
 CEILING = 1 - 1e-9
 # Of z- against z+ at the start: nearly the position-based model.
@@ -249,7 +254,7 @@ def stratified(
         stratum=stratum,
         learned=fit.affine,
         history=fit.history,
-        status=joined(fit.status, Fact("bias.strata", n_strata=int(stratum.max()) + 1)),
+        status=joined(fit.status, STRATA(n_strata=int(stratum.max()) + 1)),
     )
 
 
@@ -333,7 +338,7 @@ def widened(errors: Uncertainty, change: FloatArray) -> Uncertainty:
     return replace(
         errors,
         covariance=errors.covariance + np.outer(change, change),
-        rule=joined(errors.rule, Fact("bias.errors-coarser-strata")),
+        rule=joined(errors.rule, ERRORS_COARSER_STRATA),
     )
 
 

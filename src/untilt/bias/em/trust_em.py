@@ -11,7 +11,7 @@ from scipy import special
 
 from untilt._core.arrays import FeatureArray, FloatArray, IntArray, frozen, sum_by
 from untilt._core.statistics import effective_units, normal_quantile, student_quantile
-from untilt.bias.curve import PositionBias
+from untilt.bias.curve import NO_CLICKS, PositionBias
 from untilt.bias.em.affine import FLOOR, AffineFit
 from untilt.bias.em.regression_em import EMEstimator, relevance_assumed, require_first_clicked
 from untilt.bias.em.relevance import (
@@ -29,7 +29,56 @@ from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import Cells, PositionCounts
 from untilt.errors import DepthError, IdentifiabilityError, OptionError
-from untilt.facts import Fact, joined
+from untilt.facts import Fact, joined, note, warning
+
+TRUST_CONTRARY = warning(
+    "bias.trust-contrary",
+    "clicks are no product of position and relevance (p {p_value:.2g}, {n_queries:,} queries), but "
+    "not as trust in the top makes them: look at `untilt audit`",
+)
+
+TRUST_UNTOLD = note(
+    "bias.trust-untold",
+    "no trust bias to be seen (p {p_value:.2g}, {n_queries:,} queries); shifts of the curves may "
+    "also mean that queries differ in examination",
+)
+
+TRUST_FOUND = note(
+    "bias.trust-found",
+    "trust bias found: clicks are no product of position and relevance (p {p_value:.2g}, "
+    "{n_queries:,} queries)",
+)
+
+EXAMINATION_GIVEN = note("bias.examination-given", "examination as given")()
+
+EVEN_EPS_PLUS = note("bias.even-eps-plus", "a convention: eps+ is the same at all positions")()
+
+SCALE_GIVEN = note(
+    "bias.scale-given",
+    "given: relevant documents are clicked with probability {relevant:.4g} at position {position}, "
+    "irrelevant ones with {irrelevant:.4g}",
+)
+
+SCALE_CONVENTION = note(
+    "bias.scale-convention",
+    "a convention: gamma 0 and 1 are the documents at the 1% and 99% quantile of relevance, so "
+    "that relevant documents are clicked with probability {relevant:.4g} at position {position}, "
+    "irrelevant ones with {irrelevant:.4g}",
+)
+
+TRUST_UNTESTED = note(
+    "bias.trust-untested",
+    "trust bias not tested: {n_queries:,} queries showed documents at several positions, too few "
+    "to compare them",
+)
+TOO_FEW_IMPRESSIONS = warning(
+    "bias.too-few-impressions",
+    "a document was shown only {mean:.1f} times on average: trust bias cannot be told from "
+    "relevance, and the curve has no interval. Learn relevance from features, or see [[AllPairs]]",
+)
+TRUST_MODEL = note(
+    "bias.trust-model", "clicks follow P(click) = theta_k (eps+_k gamma + eps-_k (1 - gamma))"
+)()
 
 # Impressions at which a document has half of the weight that it can have: beyond, relevances differ
 # more than noise does, and one query with much traffic would decide the test.
@@ -59,9 +108,10 @@ class TrustTest:
     def fact(self) -> Fact:
         """The result for a status."""
         if np.isnan(self.p_value):
-            return Fact("bias.trust-untested", n_queries=self.n_queries)
-        found = "untold" if self.p_value >= 0.05 else "found" if self.t < 0 else "contrary"
-        return Fact(f"bias.trust-{found}", p_value=self.p_value, n_queries=self.n_queries)
+            return TRUST_UNTESTED(n_queries=self.n_queries)
+        told = TRUST_FOUND if self.t < 0 else TRUST_CONTRARY
+        told = TRUST_UNTOLD if self.p_value >= 0.05 else told
+        return told(p_value=self.p_value, n_queries=self.n_queries)
 
 
 def trust_test(cells: PositionCounts) -> TrustTest:
@@ -488,7 +538,7 @@ class TrustEM(EMEstimator):
         mean = float(cells.impressions.sum()) / cells.n_documents
         if features is None and mean < FEWEST_IMPRESSIONS:
             unknown = np.full((2 * cells.depth, 2 * cells.depth), np.nan)
-            return Uncertainty(unknown, Fact("bias.too-few-impressions", mean=mean))
+            return Uncertainty(unknown, TOO_FEW_IMPRESSIONS(mean=mean))
         if self.n_bootstrap:
             return self._resampled(cells, lambda drawn: self._curve(drawn, features, anchor))
         alpha, beta = fit.affine.alpha, fit.affine.beta
@@ -538,7 +588,7 @@ class TrustEM(EMEstimator):
             eps_minus=beta / theta,
             method=f"TrustEM ({'features' if by_features else 'counts'})",
             assumes=(
-                Fact("bias.trust-model"),
+                TRUST_MODEL,
                 relevance_assumed(by_features),
                 *self._conventions(),
             ),
@@ -561,9 +611,9 @@ class TrustEM(EMEstimator):
 
     def _conventions(self) -> tuple[Fact, Fact]:
         """What sets the scale of relevance, and what the scale of examination."""
-        scale = "bias.scale-convention" if self.anchor is None else "bias.scale-given"
-        theta = "bias.even-eps-plus" if self.examination is None else "bias.examination-given"
-        return Fact(scale, **asdict(self.curves_.anchor)), Fact(theta)
+        scale = SCALE_CONVENTION if self.anchor is None else SCALE_GIVEN
+        theta = EVEN_EPS_PLUS if self.examination is None else EXAMINATION_GIVEN
+        return scale(**asdict(self.curves_.anchor)), theta
 
     def _check_anchor(self, depth: int) -> None:
         if self.anchor is None:
@@ -603,7 +653,7 @@ def _with_dead_positions(
     for at, n in ((dead, relevant), (cells.depth + dead, shown)):
         covariance[at], covariance[:, at] = 0.0, 0.0
         covariance[at, at] = (scale / n) ** 2
-    rule = joined(errors.rule, Fact("bias.no-clicks", positions=tuple((dead + 1).tolist())))
+    rule = joined(errors.rule, NO_CLICKS(positions=tuple((dead + 1).tolist())))
     return replace(errors, covariance=covariance, rule=rule)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from untilt.bias.curve import PositionBias
+from untilt.bias.curve import POSITION_BASED, PositionBias
 from untilt.bias.estimator import BiasEstimator
 from untilt.bias.experiments.assignment import Shuffled, refuse, shuffled_lists, top_of
 from untilt.bias.experiments.tests import shuffle_facts
@@ -24,7 +24,20 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
 from untilt.data.depth import allow_table
 from untilt.errors import DepthError, IdentifiabilityError
-from untilt.facts import Fact, joined
+from untilt.facts import Fact, joined, note
+
+ONE_LEFT_OUT = note("bias.left-out", "position {first} left out")
+
+LEFT_OUT = note("bias.left-out", "positions {first}..{last} left out")
+
+SHUFFLED = note("bias.shuffled", "{sessions:,} shuffled sessions, {clicks:,.0f} clicks")
+CUT_AT_NO_CLICK = note(
+    "bias.cut-at-no-click",
+    "positions 1..{top} alone: position {position} has no click to compare in these lists",
+)
+RANDOM_ORDER = note(
+    "bias.random-order", "the top {top} were in random order, all orders equally likely"
+)
 
 # So many repeated impressions of a query at a position that always show the same document are no
 # accident: a shuffle of two documents does it once in 2^30 times.
@@ -97,7 +110,7 @@ class ShuffledTop(BiasEstimator):
             errors,
             level=self.level,
             method="ShuffledTop",
-            assumes=(Fact("bias.position-based"), Fact("bias.random-order", top=top)),
+            assumes=(POSITION_BASED, RANDOM_ORDER(top=top)),
             status=joined(*_evidence(used, at_k, mixed, depth), *tests, errors.rule),
             any_time=self.any_time,
         )
@@ -205,12 +218,13 @@ def _click_parts(by_session: FloatArray, at_k: FloatArray, at_first: FloatArray)
 
 
 def _evidence(log: ClickLog, at_k: FloatArray, mixed: int, depth: int) -> list[Fact]:
-    facts = [Fact("bias.shuffled", sessions=log.n_sessions, clicks=float(at_k.sum()))]
+    facts = [SHUFFLED(sessions=log.n_sessions, clicks=float(at_k.sum()))]
     top = len(at_k)
     if top < mixed:
-        facts.append(Fact("bias.cut-at-no-click", position=top + 1, top=top))
+        facts.append(CUT_AT_NO_CLICK(position=top + 1, top=top))
     elif top < depth:
-        facts.append(Fact("bias.left-out", first=top + 1, last=depth))
+        left_out = ONE_LEFT_OUT if top + 1 == depth else LEFT_OUT
+        facts.append(left_out(first=top + 1, last=depth))
     return [*facts, *few_clicks(at_k)]
 
 

@@ -37,7 +37,14 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, counts_from_rows
 from untilt.data.depth import allow_table
 from untilt.errors import DepthError, IdentifiabilityError, OptionError, check_choice
-from untilt.facts import Fact, joined
+from untilt.facts import Fact, joined, note, warning
+
+SWAP_SHARE_DIFFERS = warning(
+    "bias.swap-share-differs",
+    "the share of swapped sessions differs between queries or lists: right only because documents "
+    "are compared with themselves",
+)()
+SWAPPED = note("bias.swapped", "{sessions:,} sessions, swapped or not")
 
 WITHIN = ("document", "length")
 
@@ -75,7 +82,7 @@ class SwapEstimator(BiasEstimator):
                 lists, swapped, edges, method=method, level=self.level, any_time=self.any_time
             )
         cells = _document_cells(lists, swapped, depth)
-        at_random = Fact("bias.random-swaps")
+        at_random = note("bias.random-swaps", "whether a list was swapped was drawn at random")()
         return tree_bias(
             cells,
             edges,
@@ -93,7 +100,7 @@ def _tested(log: ClickLog, part: BoolArray, swapped: IntArray, within: str) -> l
     if within != "document":
         return list(tests)
     others = [fact for fact in tests if not fact.code.startswith("bias.swap-arms")]
-    return others if len(others) == len(tests) else [Fact("bias.swap-share-differs"), *others]
+    return others if len(others) == len(tests) else [SWAP_SHARE_DIFFERS, *others]
 
 
 @method(
@@ -240,7 +247,7 @@ def _bias_by_length(
         level=level,
         method=method,
         assumes=tuple(map(Fact, assumed)),
-        status=joined(Fact("bias.swapped", sessions=log.n_sessions), errors.rule),
+        status=joined(SWAPPED(sessions=log.n_sessions), errors.rule),
         any_time=any_time,
     )
 

@@ -37,7 +37,80 @@ from untilt._core.arrays import AnyArray, BoolArray, FeatureArray, FloatArray, I
 from untilt._core.grouping import group_equal_lists
 from untilt.bias.experiments.assignment import experiments_of
 from untilt.data.clicklog import ClickLog
-from untilt.facts import Fact
+from untilt.facts import Fact, Sentence, note, serious, warning
+
+ARMS_DIFFER = {
+    "query": serious(
+        "bias.swap-arms-by-query",
+        "the share of swapped sessions differs between queries: chi-square {statistic:,.0f}, where "
+        "a random draw gives about {expected:,.0f} (p {p_value:.1g})",
+    ),
+    "list": serious(
+        "bias.swap-arms-by-list",
+        "whether a list is swapped depends on its documents: chi-square {statistic:,.0f}, where a "
+        "random draw gives about {expected:,.0f} (p {p_value:.1g})",
+    ),
+}
+
+SWAPS_UNTESTED = note(
+    "bias.swaps-untested",
+    "swaps believed: queries do not repeat, and there is nothing else to test them by",
+)()
+
+SHUFFLE_UNTESTED = note(
+    "bias.shuffle-untested",
+    "random order believed: no two sessions show the same documents, and there is nothing else to "
+    "test it by",
+)()
+
+SWAPS_PASSED = note("bias.swaps-passed", "swaps tested: {p_values:p}")
+
+SHUFFLE_PASSED = note("bias.shuffle-passed", "random order tested: {p_values:p}")
+
+SHUFFLE_RELOADS = warning(
+    "bias.shuffle-reloads",
+    "the same orders come back a little too often ({orders:,} different ones in {sessions:,} "
+    "sessions, where random order gives about {expected:,.0f}): pages that were loaded again?",
+)
+
+SHUFFLE_ORDERS = serious(
+    "bias.shuffle-orders",
+    "the same orders come back: {orders:,} different ones in {sessions:,} sessions, where random "
+    "order gives about {expected:,.0f} (p {p_value:.1g})",
+)
+
+SHUFFLE_POSITIONS = serious(
+    "bias.shuffle-positions",
+    "documents keep to their positions: two sessions with the same documents show {mean:.3f} of "
+    "them at the same position on average, where random order gives 1 (z {z:.1f}, p {p_value:.1g})",
+)
+SHUFFLE_USUAL_ORDER = serious(
+    "bias.shuffle-usual-order",
+    "positions follow those of the same documents in other sessions: correlation "
+    "{correlation:.3f}, where random order gives 0 (z {z:.1f}, p {p_value:.1g})",
+)
+SHUFFLE_FEATURE = serious(
+    "bias.shuffle-feature",
+    "positions follow the feature {feature}: correlation {correlation:.3f}, where random order "
+    "gives 0 (z {z:.1f}, p {p_value:.1g})",
+)
+SWAP_LISTS = serious(
+    "bias.swap-lists",
+    "swapped lists are not the usual ones with two documents exchanged: swapped back, "
+    "{matched:.1%} are a list that the query shows without a swap, where at least {expected:.1%} "
+    "should be; {unchanged:.1%} show the usual list unchanged (z {z:.1f}, p {p_value:.1g})",
+)
+SWAP_FEATURE = serious(
+    "bias.swap-feature",
+    "whether positions {upper} and {lower} are swapped depends on the documents: correlation "
+    "{correlation:.3f} with the feature {feature}, where a random draw gives 0 (z {z:.1f}, p "
+    "{p_value:.1g})",
+)
+SHUFFLE_CLICKED_ONLY = note(
+    "bias.shuffle-clicked-only",
+    "nearly every shuffled session has a click, others were left out: tested for large departures "
+    "alone",
+)()
 
 # What a test says: a fact where it failed, its name, and the p-value.
 Tested = tuple[Fact | None, str, float]
@@ -107,17 +180,17 @@ def shuffle_facts(log: ClickLog, shuffled: BoolArray, top: int) -> tuple[Fact, .
         else None,
     ]
     tested = [each for each in found if each is not None]
-    facts = as_facts(tested, passed="bias.shuffle-passed", untested="bias.shuffle-untested")
-    return (*facts, Fact("bias.shuffle-clicked-only")) if selected and tested else facts
+    facts = as_facts(tested, passed=SHUFFLE_PASSED, untested=SHUFFLE_UNTESTED)
+    return (*facts, SHUFFLE_CLICKED_ONLY) if selected and tested else facts
 
 
-def as_facts(tested: Sequence[Tested], *, passed: str, untested: str) -> tuple[Fact, ...]:
+def as_facts(tested: Sequence[Tested], *, passed: Sentence, untested: Fact) -> tuple[Fact, ...]:
     """The facts of tests that failed, and one fact for all that did not."""
     facts = [fact for fact, _, _ in tested if fact is not None]
     p_values = {name: p_value for fact, name, p_value in tested if fact is None}
     if p_values:
-        facts.append(Fact(passed, p_values=p_values))
-    return tuple(facts or [Fact(untested)])
+        facts.append(passed(p_values=p_values))
+    return tuple(facts or [untested])
 
 
 def _without_clicked(log: ClickLog) -> ClickLog:
@@ -238,8 +311,7 @@ def _positions(frames: _Frames, limits: Limits) -> Tested | None:
     surplus = total.value / all_pairs
     if total.p_value >= ALARM or surplus < limits.positions:
         return None, "positions", total.p_value
-    fact = Fact(
-        "bias.shuffle-positions",
+    fact = SHUFFLE_POSITIONS(
         mean=1 + surplus,
         z=total.statistic,
         p_value=total.p_value,
@@ -268,8 +340,8 @@ def _orders(frames: _Frames, limits: Limits) -> Tested | None:
     if p_value >= ALARM:
         return None, "orders", p_value
     share = total.value / all_pairs
-    fact = Fact(
-        "bias.shuffle-orders" if share >= limits.orders else "bias.shuffle-reloads",
+    told = SHUFFLE_ORDERS if share >= limits.orders else SHUFFLE_RELOADS
+    fact = told(
         orders=int(frames.orders.sum()),
         expected=expected,
         sessions=int(frames.sessions.sum()),
@@ -307,7 +379,7 @@ def _other_sessions(lists: ClickLog, others: ClickLog, limits: Limits) -> Tested
     correlation = float(covariance[0] / spread[0])
     if p_value >= ALARM or abs(correlation) < limits.correlation:
         return None, "other sessions", p_value
-    fact = Fact("bias.shuffle-usual-order", correlation=correlation, z=z, p_value=p_value)
+    fact = SHUFFLE_USUAL_ORDER(correlation=correlation, z=z, p_value=p_value)
     return fact, "other sessions", p_value
 
 
@@ -371,8 +443,7 @@ def _feature_correlations(lists: ClickLog, usable: BoolArray, limits: Limits) ->
     correlation = float(covariance[j] / spread[j])
     if p_value >= ALARM or abs(correlation) < limits.correlation:
         return None, "features", p_value
-    fact = Fact(
-        "bias.shuffle-feature",
+    fact = SHUFFLE_FEATURE(
         feature=lists.feature_names[j],
         correlation=correlation,
         z=float(z[j]),
@@ -472,7 +543,7 @@ def swap_facts(log: ClickLog, part: BoolArray, swapped: IntArray) -> tuple[Fact,
         _feature_differences(made),
     ]
     tested = [each for each in found if each is not None]
-    return as_facts(tested, passed="bias.swaps-passed", untested="bias.swaps-untested")
+    return as_facts(tested, passed=SWAPS_PASSED, untested=SWAPS_UNTESTED)
 
 
 def _experiment(log: ClickLog, part: BoolArray, swapped: IntArray) -> _Experiment:
@@ -509,7 +580,7 @@ def _arms(made: _Experiment, unit: AnyArray, units: str) -> Tested | None:
     if p_value >= ALARM:
         return None, name, p_value
     fields = {"statistic": statistic, "expected": mean, "p_value": p_value}
-    return Fact(f"bias.swap-arms-by-{units}", **fields), name, p_value
+    return ARMS_DIFFER[units](**fields), name, p_value
 
 
 def _table_moments(unit: AnyArray, arm: IntArray, sessions: IntArray) -> tuple[float, float, float]:
@@ -568,8 +639,7 @@ def _swapped_back(made: _Experiment) -> Tested | None:
     p_value = float(special.ndtr(-z))
     if p_value >= ALARM:
         return None, "lists", p_value
-    fact = Fact(
-        "bias.swap-lists",
+    fact = SWAP_LISTS(
         matched=matched / total,
         expected=expected / total,
         unchanged=float(log.sessions[usable & unchanged].sum()) / total,
@@ -618,8 +688,7 @@ def _feature_differences(made: _Experiment) -> Tested | None:
     if p_value >= ALARM:
         return None, "features", p_value
     feature, first, second = where[best]
-    fact = Fact(
-        "bias.swap-feature", feature=feature, upper=first, lower=second,
+    fact = SWAP_FEATURE(feature=feature, upper=first, lower=second,
         correlation=correlation[best], z=z[best], p_value=p_value,
     )  # fmt: skip
     return fact, "features", p_value

@@ -8,7 +8,7 @@ import numpy as np
 from untilt._core import newton
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.statistics import normal_quantile
-from untilt.bias.curve import LevelBounds, PositionBias, tightest
+from untilt.bias.curve import NEVER_RISES, POSITION_BASED, LevelBounds, PositionBias, tightest
 from untilt.bias.estimator import BiasEstimator
 from untilt.bias.harvesting import pairs
 from untilt.bias.harvesting.pairs import PairEquations, PairSums
@@ -18,7 +18,21 @@ from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts
 from untilt.errors import IdentifiabilityError, OptionError, check_choice
-from untilt.facts import Fact, joined
+from untilt.facts import Fact, joined, note, warning
+
+BOUNDED = warning(
+    "bias.bounded",
+    "nothing joins {positions:positions} to position 1: bounds there, which hold with {level:.0%}, "
+    "in place of an estimate",
+)
+SLOPES = note(
+    "bias.slopes",
+    "where it is not measured, examination falls as position^-slope with a slope from {least:g} to "
+    "{steepest:g}",
+)
+SAME_RELEVANCE = note(
+    "bias.same-relevance", "a document is as relevant at one position as at another"
+)()
 
 # Where all documents of a set were clicked at every single impression, p_k r_kl would reach 1 and
 # the likelihood get a kink: one impression in a thousand counts as unclicked then.
@@ -95,7 +109,7 @@ class AllPairs(BiasEstimator):
             errors,
             level=self.level,
             method="AllPairs",
-            assumes=(Fact("bias.position-based"), Fact("bias.same-relevance")),
+            assumes=(POSITION_BASED, SAME_RELEVANCE),
             status=joined(ending, *pairs.click_evidence(cells), errors.rule),
         )
 
@@ -300,7 +314,7 @@ def tree_bias(
         errors,
         level=level,
         method=method,
-        assumes=(Fact("bias.position-based"), identified_by or Fact("bias.same-relevance")),
+        assumes=(POSITION_BASED, identified_by or SAME_RELEVANCE),
         status=joined(*pairs.click_evidence(cells), errors.rule),
         any_time=any_time,
     )
@@ -405,15 +419,15 @@ def bounded_bias(
     theta = np.exp(middle[part] + z)
     lowest, highest = np.exp(low[part] + z + ends[0]), np.exp(high[part] + z + ends[1])
     unjoined = tuple((np.flatnonzero(part > 0) + 1).tolist())
-    shape = Fact("bias.never-rises")
+    shape = NEVER_RISES
     if slopes is not None:
-        shape = Fact("bias.slopes", least=least, steepest=steepest)
-    told = Fact("bias.bounded", positions=unjoined, level=level)
+        shape = SLOPES(least=least, steepest=steepest)
+    told = BOUNDED(positions=unjoined, level=level)
     return PositionBias(
         theta,
         covariance=covariance * np.outer(theta, theta),
         method=method,
-        assumes=(Fact("bias.position-based"), Fact("bias.same-relevance"), shape),
+        assumes=(POSITION_BASED, SAME_RELEVANCE, shape),
         status=joined(*(each.status for each in fits), told),
         level=level,
         low=lowest,

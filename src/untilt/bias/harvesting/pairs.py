@@ -21,12 +21,18 @@ import numba as nb
 import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray
+from untilt.bias.curve import SHARED_CLICKS
 from untilt.bias.estimator import counts_to
 from untilt.bias.log_ratios import LARGE_SHARE, STAYS, Uncertainty, larger_error
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import Cells, PositionCounts
 from untilt.errors import IdentifiabilityError, check_choice
-from untilt.facts import Fact
+from untilt.facts import Fact, warning
+
+SAYS_FEW_CLICKS = warning(
+    "bias.few-clicks",
+    "fewer than {fewer_than} clicks at {positions:positions}: rough intervals there",
+)
 
 WEIGHTS = ("session", "document")
 FEW_CLICKS = 10
@@ -181,13 +187,13 @@ def click_evidence(cells: PositionCounts) -> list[Fact]:
     """Clicks on documents shown at several positions, and the positions where they are few."""
     several = np.repeat(np.diff(cells.indptr) > 1, np.diff(cells.indptr))
     clicks = cells.by_position(np.where(several, cells.clicks, 0.0))
-    return [Fact("bias.shared-clicks", clicks=float(clicks.sum())), *few_clicks(clicks)]
+    return [SHARED_CLICKS(clicks=float(clicks.sum())), *few_clicks(clicks)]
 
 
 def few_clicks(clicks: FloatArray) -> list[Fact]:
     """A warning about the positions with fewer than 10 of these clicks, (K,), if there are any."""
     few = tuple((np.flatnonzero(clicks < FEW_CLICKS) + 1).tolist())
-    return [Fact("bias.few-clicks", positions=few, fewer_than=FEW_CLICKS)] if few else []
+    return [SAYS_FEW_CLICKS(positions=few, fewer_than=FEW_CLICKS)] if few else []
 
 
 @nb.njit(cache=True)

@@ -11,7 +11,7 @@ from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, sum_by
 from untilt._core.progress import track
 from untilt._core.statistics import bootstrap_weights, check_level
-from untilt.bias.curve import PositionBias
+from untilt.bias.curve import NO_INTERVAL_LEARNED, POSITION_BASED, PositionBias
 from untilt.bias.em.regression_em import require_first_clicked
 from untilt.bias.estimator import check_clicks
 from untilt.catalog import method
@@ -20,7 +20,7 @@ from untilt.data.counts import position_counts
 from untilt.data.judged import JudgedLists
 from untilt.data.slates import Slates, merge_slates
 from untilt.errors import OptionError
-from untilt.facts import Fact, joined
+from untilt.facts import Fact, joined, note, warning
 from untilt.networks.batches import PaddedLists, bucket_lengths
 from untilt.networks.mlp import Optimiser, Params
 from untilt.networks.ranking_losses import dual_loss
@@ -30,6 +30,22 @@ from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, traini
 from untilt.rankers.networks import network_ranker
 from untilt.rankers.networks.neural import NeuralRanker
 from untilt.rankers.networks.neural_batches import content_hash
+
+SPREAD_RESAMPLED = note(
+    "bias.spread-resampled",
+    "over {n_resamples} resamples of {n_queries:,} queries the curve moved by up to {most:.0%} "
+    "(one standard deviation, position {position}), which is only a part of its error",
+)
+
+NOT_EXAMINED = warning(
+    "bias.not-examined",
+    "no click at {positions:positions}: next to nothing is examined there",
+)
+FEATURES_EXPLAIN = note(
+    "bias.features-explain",
+    "position depends on relevance through the features alone: whoever ordered the lists knew "
+    "nothing else about it",
+)()
 
 FLOOR = 1e-6  # of examination where a position has no click: a curve must stay above 0
 
@@ -160,16 +176,16 @@ class DualLearning(network_ranker.DropoutNetworkRanker):
             trained.params["ranker"], inputs.features, self.activation
         )
         fitted = fit_propensities(slates, scores, self.largest_weight)
-        facts = [trained.status, Fact("bias.no-interval-learned")]
+        facts = [trained.status, NO_INTERVAL_LEARNED]
         if self.n_bootstrap:
             facts.append(self._spread(inputs, slates, stopping))
         without = tuple((np.flatnonzero(fitted.without_click) + 1).tolist())
         if without:
-            facts.append(Fact("bias.not-examined", positions=without))
+            facts.append(NOT_EXAMINED(positions=without))
         return PositionBias(
             np.exp(fitted.z),
             method="DualLearning",
-            assumes=(Fact("bias.position-based"), Fact("bias.features-explain")),
+            assumes=(POSITION_BASED, FEATURES_EXPLAIN),
             status=joined(*facts),
             level=self.level,
             estimated=True,
@@ -189,11 +205,13 @@ class DualLearning(network_ranker.DropoutNetworkRanker):
             drawn_slates = replace(slates, clicks=slates.clicks * weight)
             curves.append(self._curve_of(inputs, drawn_slates, stopping))
         deviation = np.std(np.array(curves), axis=0, ddof=1)
-        return Fact(
-            "bias.spread-resampled",
+        k = int(np.argmax(deviation))
+        return SPREAD_RESAMPLED(
             n_resamples=self.n_bootstrap,
             n_queries=len(queries),
             deviation=tuple(deviation.tolist()),
+            most=float(deviation[k]),
+            position=k + 1,
         )
 
     def _curve_of(

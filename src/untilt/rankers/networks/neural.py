@@ -13,7 +13,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice
-from untilt.facts import Fact
+from untilt.facts import note
 from untilt.networks.batches import Sampler
 from untilt.networks.mlp import Layers, Params
 from untilt.networks.ranking_losses import (
@@ -39,6 +39,8 @@ from untilt.rankers.networks.neural_batches import (
 )
 from untilt.rankers.pooled import pooled_lists
 from untilt.weighting.base import JointWeighting, LearnedTable, Weighting
+
+EPOCHS = note("bias.epochs", "after {epochs} epochs")
 
 # The penalty of each loss where none is given, for the default widths; small networks bear less. A
 # click at one position says less than a pair: the likelihood bends less, and 0.003 would already
@@ -173,7 +175,7 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
         if joint is not None:
             # The parameters of the best epoch go with the ratios estimated up to it.
             self.bias_history_ = joint.learned.history[:epochs]
-            self.bias_ = joint.learned.bias(epochs, status=Fact("bias.epochs", epochs=epochs))
+            self.bias_ = joint.learned.bias(epochs, status=EPOCHS(epochs=epochs))
 
     @property
     def _usual_penalty(self) -> float:

@@ -24,12 +24,19 @@ import numpy as np
 
 from untilt._core.arrays import FeatureArray, FloatArray, frozen
 from untilt._core.random import Seed
-from untilt.bias.curve import PositionBias
+from untilt.bias.curve import GIVEN, NO_INTERVAL_LEARNED, PositionBias
 from untilt.catalog import storable
 from untilt.errors import ShapeError, check_choice
-from untilt.facts import Fact, as_fact, joined
+from untilt.facts import Fact, as_fact, joined, note
 from untilt.networks import mlp
 from untilt.networks.mlp import Network
+
+LABELS_POSITION_BASED = note(
+    "bias.labels-position-based", "labels above 0 follow the position-based model"
+)()
+FEATURES_IDENTIFY = note(
+    "bias.features-identify", "the features separate relevance from position"
+)()
 
 Values = Any  # a number or an array, of NumPy or of JAX
 
@@ -233,7 +240,7 @@ class PairTrust:
     examination_zero: FloatArray
     eps_plus: FloatArray
     eps_minus: FloatArray
-    status: Fact = field(default_factory=lambda: Fact("bias.given"))
+    status: Fact = field(default_factory=lambda: GIVEN)
 
     def __post_init__(self) -> None:
         for name in ("examination", "examination_zero", "eps_plus", "eps_minus"):
@@ -253,8 +260,8 @@ class PairTrust:
         return PositionBias(
             self.examination / self.examination[0],
             method="PairwiseTrustRanker",
-            assumes=(Fact("bias.labels-position-based"), Fact("bias.features-identify")),
-            status=joined(self.status, Fact("bias.no-interval-learned")),
+            assumes=(LABELS_POSITION_BASED, FEATURES_IDENTIFY),
+            status=joined(self.status, NO_INTERVAL_LEARNED),
             estimated=True,
         )
 
