@@ -8,7 +8,7 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, handed_over, sum_by
-from untilt.bias.curve import PositionBias
+from untilt.bias.curve import POSITION_BASED, PositionBias
 from untilt.bias.curve_operations import fit_quadratic, hold_last
 from untilt.bias.estimator import BiasEstimator
 from untilt.bias.experiments.assignment import (
@@ -38,6 +38,10 @@ from untilt.data.counts import PositionCounts, counts_from_rows
 from untilt.data.depth import allow_table
 from untilt.errors import DepthError, IdentifiabilityError, OptionError, check_choice
 from untilt.facts import Fact, joined, note, warning
+
+LISTS_ALIKE = note("bias.lists-alike", "lists of one length are alike, swapped or not")()
+
+RANDOM_SWAPS = note("bias.random-swaps", "whether a list was swapped was drawn at random")()
 
 SWAP_SHARE_DIFFERS = warning(
     "bias.swap-share-differs",
@@ -82,14 +86,13 @@ class SwapEstimator(BiasEstimator):
                 lists, swapped, edges, method=method, level=self.level, any_time=self.any_time
             )
         cells = _document_cells(lists, swapped, depth)
-        at_random = note("bias.random-swaps", "whether a list was swapped was drawn at random")()
         return tree_bias(
             cells,
             edges,
             "session",
             method=method,
             level=self.level,
-            identified_by=at_random,
+            identified_by=RANDOM_SWAPS,
             any_time=self.any_time,
         )
 
@@ -240,13 +243,12 @@ def _bias_by_length(
     check_edges(units.cells, edges, sums, method)
     z, equations = tree_equations(sums, edges)
     errors = _uncertainty(log, units, equations, z)
-    assumed = ("bias.position-based", "bias.random-swaps", "bias.lists-alike")
     return from_log_ratios(
         z,
         errors,
         level=level,
         method=method,
-        assumes=tuple(map(Fact, assumed)),
+        assumes=(POSITION_BASED, RANDOM_SWAPS, LISTS_ALIKE),
         status=joined(SWAPPED(sessions=log.n_sessions), errors.rule),
         any_time=any_time,
     )
