@@ -206,10 +206,7 @@ def values_per_list(
 
 
 def mean_of_lists(
-    values: FloatArray,
-    *,
-    weights: npt.ArrayLike | None = None,
-    units: npt.ArrayLike | None = None,
+    values: FloatArray, *, weights: npt.ArrayLike | None = None, units: npt.ArrayLike | None = None
 ) -> MeanEstimate:
     """Weighted mean over the lists that have a value."""
     w = checked_weights(weights, len(values))

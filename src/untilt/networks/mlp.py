@@ -339,12 +339,7 @@ def sum_of_squares(layers: Layers) -> Array:
 
 
 def to_network(
-    layers: Layers,
-    activation: str,
-    *,
-    mean: FloatArray,
-    scale: FloatArray,
-    transform: str = "none",
+    layers: Layers, activation: str, *, mean: FloatArray, scale: FloatArray, transform: str = "none"
 ) -> Network:
     """Trained layers as NumPy arrays, with the normalisation their inputs went through."""
     return Network(

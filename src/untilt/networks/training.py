@@ -367,11 +367,7 @@ _MOST_STEPS = 1024
 
 
 def _scanned(
-    loss: Loss,
-    batches: Sampler,
-    resident: Resident,
-    constants: Mapping[str, Array],
-    params: Params,
+    loss: Loss, batches: Sampler, resident: Resident, constants: Mapping[str, Array], params: Params
 ) -> Run:
     """Epochs of batches that the device cuts itself, many steps in one call."""
     jax = jax_modules().jax
@@ -515,10 +511,7 @@ def _filled(template: Params, leaves: tuple[AnyArray, ...]) -> Params:
 
 
 def _save(
-    at: Progress,
-    path: str | os.PathLike[str],
-    fingerprint: str,
-    companion: Companion | None,
+    at: Progress, path: str | os.PathLike[str], fingerprint: str, companion: Companion | None
 ) -> None:
     save_checkpoint(
         path,

@@ -126,10 +126,7 @@ class Ranker(BaseEstimator, Saved):
         return self
 
     def _checked(
-        self,
-        data: Any,
-        labels: npt.ArrayLike | None = None,
-        groups: npt.ArrayLike | None = None,
+        self, data: Any, labels: npt.ArrayLike | None = None, groups: npt.ArrayLike | None = None
     ) -> ClickLog | JudgedLists:
         """What `fit` was given, as `_fit` takes it."""
         lists = self._numbered(learning_data.as_lists(data, labels, groups))

@@ -163,10 +163,7 @@ class SvmProblem:
     @cached_property
     def _slates(self) -> PairSlates:
         return learning_data.pair_slates(
-            *self._pooled,
-            metric="none",
-            gain=self.gain,
-            query_weight=self.query_weight,
+            *self._pooled, metric="none", gain=self.gain, query_weight=self.query_weight
         )
 
     def _risk(self, *parts: linear_losses.SortedHinge | linear_losses.PairHinge) -> HingeRisk:
@@ -502,10 +499,7 @@ class _Judge:
         self._scaling, self._features = problem.X.scaling, valid.features
         self._metric = problem.metric
         self._slates = learning_data.row_slates(
-            valid,
-            weight,
-            gain="plain" if valid.judged else "linear",
-            query_weight="sessions",
+            valid, weight, gain="plain" if valid.judged else "linear", query_weight="sessions"
         )
         if len(self._slates.document) == 0:
             raise OptionError(

@@ -185,11 +185,7 @@ class NetworkRanker(Ranker):
 
     def _keep_network(self, layers: Layers, inputs: "Inputs") -> None:
         self.network_ = to_network(
-            layers,
-            self.activation,
-            mean=inputs.mean,
-            scale=inputs.scale,
-            transform=self.transform,
+            layers, self.activation, mean=inputs.mean, scale=inputs.scale, transform=self.transform
         )
         self.importances_ = importances(layers, inputs.features, self.activation)
         self.feature_names_, self.missing_ = inputs.names, inputs.missing

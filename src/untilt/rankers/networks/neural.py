@@ -200,11 +200,7 @@ class JointTable:
     """A joint weighting beside a network: after each epoch S[k, l] makes the next table."""
 
     def __init__(
-        self,
-        learned: LearnedTable,
-        batches: PairBatches,
-        features: FeatureArray,
-        activation: str,
+        self, learned: LearnedTable, batches: PairBatches, features: FeatureArray, activation: str
     ) -> None:
         self.learned = learned
         self.batches = batches

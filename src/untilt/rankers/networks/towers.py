@@ -132,10 +132,7 @@ def fit_tower(
     counts = label_counts(lists)
     weight, mean = counts.impressions / counts.impressions.mean(), counts.rate
     shift, unit = (0.0, 1.0) if target == "probability" else _scale(mean, weight)
-    params = {
-        "f": inputs.start(ranker),
-        "b": np.zeros(counts.depth, np.float32),
-    }
+    params = {"f": inputs.start(ranker), "b": np.zeros(counts.depth, np.float32)}
     batches = PaddedRows(
         _columns(counts, shift, unit),
         min(ranker.batch_size, counts.n_cells),

@@ -294,11 +294,7 @@ class Likelihood:
 
 
 def click_part(
-    cells: ClickCells,
-    rows: Rows,
-    training: FoldTraining,
-    sessions: float,
-    params: dict[str, Any],
+    cells: ClickCells, rows: Rows, training: FoldTraining, sessions: float, params: dict[str, Any]
 ) -> Likelihood:
     """f: trees on the marginal likelihood, their number by the held-out one (per session)."""
     held_out = _HeldOut(cells, rows)

@@ -59,10 +59,7 @@ def objective(
 
 
 def xgboost_objective(
-    weighting: Weighting,
-    *,
-    positions: npt.ArrayLike | None = None,
-    **options: Any,
+    weighting: Weighting, *, positions: npt.ArrayLike | None = None, **options: Any
 ) -> "RowObjective":
     """What takes the place of XGBoost's ``lambdarank_unbiased``, on the same `DMatrix`.
 
@@ -85,10 +82,7 @@ def xgboost_objective(
 
 
 def lightgbm_objective(
-    weighting: Weighting,
-    *,
-    positions: npt.ArrayLike | None = None,
-    **options: Any,
+    weighting: Weighting, *, positions: npt.ArrayLike | None = None, **options: Any
 ) -> "RowObjective":
     """What takes the place of LightGBM's ``lambdarank``, with or without `position`.
 

@@ -225,10 +225,7 @@ def _next_tables(
 
 
 def _sums(
-    seen: _Observed,
-    given: tuple[mlp.Array, ...],
-    chance: mlp.Array,
-    rank_loss: mlp.Array,
+    seen: _Observed, given: tuple[mlp.Array, ...], chance: mlp.Array, rank_loss: mlp.Array
 ) -> mlp.Array:
     """(log-likelihood of documents, of pairs, the ranker's loss), summed over the batch."""
     jnp = mlp.jax_modules().numpy
@@ -329,11 +326,7 @@ def fit_mini_batches(
     jax = mlp.jax_modules().jax
     compiled = compiled_em_step(settings, optimiser)
     constants = jax.device_put(
-        {
-            "features": features,
-            "scale": np.float32(slates.count.mean()),
-            "l2": np.float32(l2),
-        }
+        {"features": features, "scale": np.float32(slates.count.mean()), "l2": np.float32(l2)}
     )
     params = {
         "networks": _start_params(seed, features.shape[1], widths, settings),
