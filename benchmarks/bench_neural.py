@@ -35,8 +35,8 @@ from untilt.networks import together
 from untilt.networks.batches import Batch, PaddedLists
 from untilt.networks.mlp import Optimiser, jax_modules, start_layers
 from untilt.networks.ranking_losses import pairwise_loss
-from untilt.networks.together import Training, train_together
-from untilt.networks.training import train
+from untilt.networks.together import train_together
+from untilt.networks.training import NetworkTraining, train
 
 WIDTHS, FEATURES, SEED, RATE = (512, 256, 128), 136, 0, 1e-3
 SIZES = {"list": (10, 100), "batch": (256, 4096)}
@@ -193,11 +193,11 @@ def jax_record(small: bool, least: float, steps: int, precision: str) -> dict[st
 
 def several(
     lists: Lists, widths: tuple[int, ...], n: int, kind: str, epochs: int
-) -> list[Training]:
+) -> list[NetworkTraining]:
     """Networks that differ in l2 alone, or in l2 and seed."""
     seeds = range(n) if kind == "seeds" else [SEED] * n
     return [
-        Training(
+        NetworkTraining(
             pairwise_loss("elu"),
             start_layers(seed, widths),
             replace(lists.batches, seed=seed),
@@ -235,7 +235,7 @@ def together_record(small: bool, n: int, rounds: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def in_turns(make: Callable[[int], list[Training]], rounds: int) -> dict[str, float]:
+def in_turns(make: Callable[[int], list[NetworkTraining]], rounds: int) -> dict[str, float]:
     """Seconds of two epochs; "first" are those of one epoch and of compiling, before."""
 
     def alone(epochs: int) -> list[Any]:

@@ -10,13 +10,13 @@ from untilt.errors import MemoryLimitError, OptionError
 from untilt.networks import together
 from untilt.networks.batches import PaddedRows
 from untilt.networks.mlp import Optimiser, jax_modules
-from untilt.networks.together import Training, train_together
-from untilt.networks.training import Stopping, Trained
+from untilt.networks.together import train_together
+from untilt.networks.training import NetworkTraining, Stopping, Trained
 
 
 def training(seed=0, rate=0.05, batches=ROWS, **changes):
     options = {"optimiser": Optimiser("adam", rate, "cosine"), "epochs": 6, **changes}
-    return Training(
+    return NetworkTraining(
         squares(), START, replace(batches, seed=seed), constants={"features": X}, **options
     )
 

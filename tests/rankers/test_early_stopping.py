@@ -25,7 +25,7 @@ from untilt.networks.checkpoints import save_checkpoint
 from untilt.networks.training import train
 from untilt.rankers.learning_data import training_lists
 from untilt.rankers.networks.network_ranker import inputs_of, set_aside, stopping_for
-from untilt.rankers.networks.neural import task_of
+from untilt.rankers.networks.neural import NetworkTasks
 from untilt.rankers.validation import held_out_clicks, held_out_likelihood
 
 THETA = 1 / np.arange(1.0, 6)
@@ -131,7 +131,7 @@ def test_switched_off_it_is_plain_training_on_all_lists(log):
     ranker = NeuralRanker(PRS(THETA), early_stopping=None, l2=0.0, **SMALL).fit(log)
     lists = training_lists(log)
     inputs = inputs_of(lists, "none")
-    task = task_of(ranker, lists, ranker.weighting, inputs)
+    task = NetworkTasks(ranker, lists, ranker.weighting, inputs).of_loss()
     constants = {"features": inputs.features, "l2": np.asarray(0, np.float32), **task.constants}
     trained = train(
         task.loss, task.start, task.batches, optimiser=ranker._optimiser(), epochs=4,

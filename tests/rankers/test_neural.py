@@ -25,7 +25,7 @@ from untilt.rankers.learning_data import (
     training_lists,
 )
 from untilt.rankers.networks.network_ranker import inputs_of, network_scores
-from untilt.rankers.networks.neural import NeuralRanker, task_of
+from untilt.rankers.networks.neural import NetworkTasks, NeuralRanker
 from untilt.rankers.networks.neural_batches import content_hash
 from untilt.weighting import IPS, PRS, AffineIPS, Balanced, BayesIPS, Naive, PairwiseDebiasing
 
@@ -46,7 +46,7 @@ def mean_loss_of(ranker, data, weighting):
     """(loss over one epoch of batches at the start, scores of the start, lists)."""
     lists = training_lists(data)
     inputs = inputs_of(lists, ranker.transform)
-    task = task_of(ranker, lists, weighting, inputs)
+    task = NetworkTasks(ranker, lists, weighting, inputs).of_loss()
     constants = {"features": inputs.features, "l2": np.float32(ranker._penalty), **task.constants}
     value = compiled_value(task.loss)
     losses = [float(value(task.start, batch, constants)) for batch in task.batches.epoch(0)]
@@ -186,7 +186,7 @@ def test_a_device_cuts_the_batches_of_pairs(made, gain):
     log = made.log if gain == "collapsed" else made.log.take(once)
     lists = training_lists(log)
     ranker = NeuralRanker(**SMALL, dropout=0.2 * (gain == "noise"))
-    task = task_of(ranker, lists, PRS(THETA), inputs_of(lists, "none"))
+    task = NetworkTasks(ranker, lists, PRS(THETA), inputs_of(lists, "none")).of_loss()
     batches = ranker._with_noise(task.batches)
     resident, drawn = batches.resident, batches.picks(1)
     assert resident is not None

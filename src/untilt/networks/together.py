@@ -4,10 +4,9 @@ Each gives what `train` gives by itself, up to the rounding of sums: its own sta
 constants and data, its own early stopping.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, fields
-from functools import cache, cached_property, lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -16,13 +15,12 @@ from untilt._core import memory
 from untilt._core.arrays import AnyArray
 from untilt._core.progress import Advance, progress
 from untilt.errors import MemoryLimitError
-from untilt.networks.batches import Cut, Picks, Resident, Sampler
+from untilt.networks.batches import Cut, Picks, Resident
 from untilt.networks.mlp import Array, Optimiser, Params, jax_modules, rounded
 from untilt.networks.training import (
     SMALLER_STEPS,
-    Companion,
     Loss,
-    Stopping,
+    NetworkTraining,
     Trained,
     after_epoch,
     is_stopped,
@@ -33,7 +31,6 @@ from untilt.networks.training import (
     result_of,
     start_of,
     steps_at_once,
-    train,
 )
 
 # The largest networks that a CPU trains together. Eight of 26,000 weights took .86 to .96 times as
@@ -41,41 +38,7 @@ from untilt.networks.training import (
 CPU_WEIGHTS: float = 50_000
 
 
-@dataclass(frozen=True, eq=False)
-class Training:
-    """The arguments of one call of `train`."""
-
-    loss: Loss
-    params: Params
-    batches: Sampler
-    optimiser: Optimiser
-    epochs: int
-    constants: Mapping[str, AnyArray] = field(default_factory=dict)
-    stopping: Stopping | None = None
-    companion: Companion | None = None
-    checkpoint: Any = None
-    fingerprint: str = ""
-    precision: str = "float32"
-    what: str = "training a network"
-
-    def alone(self) -> Trained:
-        """Train it by itself."""
-        return train(**{each.name: getattr(self, each.name) for each in fields(self)})
-
-    @cached_property
-    def resident(self) -> Resident | None:
-        """That of the batches."""
-        return self.batches.resident
-
-    @property
-    def nbytes(self) -> int:
-        """What the device holds of it beside parameters."""
-        columns = {} if self.resident is None else self.resident.columns
-        leaves = jax_modules().jax.tree.leaves((columns, dict(self.constants)))
-        return sum(np.asarray(leaf).nbytes for leaf in leaves)
-
-
-def train_together(trainings: Sequence[Training]) -> list[Trained | Exception]:
+def train_together(trainings: Sequence[NetworkTraining]) -> list[Trained | Exception]:
     """What `train` gives for each, or the error that it raises; one error leaves the others alone.
 
     Those of one shape are trained in one program. One by one are trained: those with a checkpoint
@@ -92,7 +55,7 @@ def train_together(trainings: Sequence[Training]) -> list[Trained | Exception]:
     return [results[number] for number in range(len(trainings))]
 
 
-def _shape(training: Training) -> Any:
+def _shape(training: NetworkTraining) -> Any:
     """Trainings with the same value can share a program; None has to be trained alone."""
     resident = training.resident
     if training.checkpoint is not None or training.companion is not None or resident is None:
@@ -114,13 +77,13 @@ def _shape(training: Training) -> Any:
     return (
         *(training.loss, training.optimiser.without_rate, training.precision, resident.cut, kinds),
         *(tree, tuple(np.shape(leaf) for leaf in leaves)),
-        *(jax.tree.structure(resident.columns), jax.tree.structure(dict(training.constants))),
+        *(jax.tree.structure(resident.columns), jax.tree.structure(dict(training.constants or {}))),
         # Empty lists fill the smaller batch, to less than twice its size.
         (resident.lengths, batch_size) if first.per_step else batch_size.bit_length(),
     )
 
 
-def _trained(trainings: list[Training]) -> list[Trained | Exception]:
+def _trained(trainings: list[NetworkTraining]) -> list[Trained | Exception]:
     if len(trainings) > 1:
         try:
             return _in_one_program(trainings)
@@ -136,7 +99,7 @@ def _tried(work: Callable[[], Trained]) -> Trained | Exception:
         return error
 
 
-def _in_one_program(trainings: list[Training]) -> list[Trained | Exception]:
+def _in_one_program(trainings: list[NetworkTraining]) -> list[Trained | Exception]:
     what = trainings[0].what
     memory.allow(2.0 * sum(each.nbytes for each in trainings), what, SMALLER_STEPS)
     members = [_Member(training) for training in trainings]
@@ -145,11 +108,11 @@ def _in_one_program(trainings: list[Training]) -> list[Trained | Exception]:
         memory.refusing(what, SMALLER_STEPS),
         rounded(trainings[0].precision),
     ):
-        group = _Group(members)
+        group = _Program(members)
         while live := [member for member in group.members if member.goes_on]:
             # Those that have ended are computed along: a smaller program must be compiled anew.
             if 2 * len(live) <= len(group.members):
-                group = _Group(live)
+                group = _Program(live)
             group.one_epoch(live, advance)
     return [member.result for member in members]
 
@@ -157,7 +120,7 @@ def _in_one_program(trainings: list[Training]) -> list[Trained | Exception]:
 class _Member:
     """One of several trainings, and how far it is."""
 
-    def __init__(self, training: Training) -> None:
+    def __init__(self, training: NetworkTraining) -> None:
         self.training = training
         self.total = training.epochs * training.batches.steps_per_epoch
         self.error: Exception | None = None
@@ -171,7 +134,7 @@ class _Member:
 
     @property
     def constants(self) -> dict[str, AnyArray]:
-        return {**self.training.constants, **self.training.batches.shared}
+        return {**(self.training.constants or {}), **self.training.batches.shared}
 
     @property
     def goes_on(self) -> bool:
@@ -197,7 +160,7 @@ class _Member:
             self.error = error
 
 
-class _Group:
+class _Program:
     """Trainings whose arrays lie on the device side by side."""
 
     def __init__(self, members: list[_Member]) -> None:

@@ -9,8 +9,8 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import Any, NamedTuple, Protocol
+from functools import cached_property, lru_cache, partial
+from typing import Any, NamedTuple, ParamSpec, Protocol
 
 import numpy as np
 
@@ -108,68 +108,6 @@ class Progress(NamedTuple):
     best_epoch: int
 
 
-def train(
-    loss: Loss,
-    params: Params,
-    batches: Sampler,
-    *,
-    optimiser: Optimiser,
-    epochs: int,
-    constants: Mapping[str, AnyArray] | None = None,
-    max_steps: int | None = None,
-    stopping: Stopping | None = None,
-    companion: Companion | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    fingerprint: str = "",
-    precision: str = "float32",
-    what: str = "training a network",
-) -> Trained:
-    """Minimise `loss` by mini-batch steps.
-
-    Parameters
-    ----------
-    loss : a pure function (params, batch) -> scalar
-    params : pytree of arrays to start from
-    batches : gives the batches of each epoch, all of a few fixed shapes
-    constants : arrays that every batch shares (the table of features): put on the device once and
-        seen by the loss as further entries of the batch
-    max_steps : stop after this many steps, also inside an epoch
-    checkpoint : file written after every epoch; training goes on from it where it exists
-    fingerprint : what is trained on what: a checkpoint with another one is refused
-    precision : of layers' inputs and products, "float32" or "bfloat16" (see `mlp.rounded`)
-    """
-    optimiser.check()
-    jax = jax_modules().jax
-    shared = jax.device_put(dict(constants or {}))
-    step = compiled_step(loss, optimiser.without_rate)
-
-    def one(
-        params: Params, state: Params, at: Moment, batch: Batch
-    ) -> tuple[Params, Params, Array]:
-        return step(params, state, at.rate, batch, shared)
-
-    resident = batches.resident
-    run = (
-        _one_by_one(one, batches)
-        if resident is None
-        else _scanned(loss, batches, resident, shared, params)
-    )
-    with rounded(precision):
-        return _train(
-            run,
-            params,
-            batches,
-            optimiser=optimiser,
-            epochs=epochs,
-            max_steps=max_steps,
-            stopping=stopping,
-            companion=companion,
-            checkpoint=checkpoint,
-            fingerprint=fingerprint,
-            what=what,
-        )
-
-
 class Moment(NamedTuple):
     """A step's number from 0, and its learning rate."""
 
@@ -181,72 +119,110 @@ class Moment(NamedTuple):
 Step = Callable[[Params, Params, Moment, Batch], tuple[Params, Params, Array]]
 
 
-def train_by(
-    step: Step,
-    params: Params,
-    batches: Sampler,
-    *,
-    optimiser: Optimiser,
-    epochs: int,
-    learned: Callable[[Params], Params] = lambda params: params,
-    max_steps: int | None = None,
-    stopping: Stopping | None = None,
-    companion: Companion | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    fingerprint: str = "",
-    what: str = "training a network",
-) -> Trained:
-    """The same for a step of one's own, such as EM beside gradient steps.
+@dataclass(frozen=True, eq=False)
+class NetworkTraining:
+    """One training by mini-batch steps.
 
-    `learned` gives the part of the parameters that the optimiser moves; the rest the step changes
-    by itself. Other parameters are as in `train`.
+    Parameters
+    ----------
+    loss : a pure function (params, batch) -> scalar; None for a step of one's own (`by`)
+    params : pytree of arrays to start from
+    batches : gives the batches of each epoch, all of a few fixed shapes
+    constants : arrays that every batch shares (the table of features): put on the device once and
+        seen by the loss as further entries of the batch
+    max_steps : stop after this many steps, also inside an epoch
+    checkpoint : file written after every epoch; training goes on from it where it exists
+    fingerprint : what is trained on what: a checkpoint with another one is refused
+    precision : of layers' inputs and products, "float32" or "bfloat16" (see `mlp.rounded`)
     """
-    return _train(
-        _one_by_one(step, batches),
-        params,
-        batches,
-        optimiser=optimiser,
-        epochs=epochs,
-        learned=learned,
-        max_steps=max_steps,
-        stopping=stopping,
-        companion=companion,
-        checkpoint=checkpoint,
-        fingerprint=fingerprint,
-        what=what,
-    )
+
+    loss: Loss | None
+    params: Params
+    batches: Sampler
+    optimiser: Optimiser
+    epochs: int
+    constants: Mapping[str, AnyArray] | None = None
+    max_steps: int | None = None
+    stopping: Stopping | None = None
+    companion: Companion | None = None
+    checkpoint: str | os.PathLike[str] | None = None
+    fingerprint: str = ""
+    precision: str = "float32"
+    what: str = "training a network"
+
+    @cached_property
+    def resident(self) -> Resident | None:
+        """That of the batches."""
+        return self.batches.resident
+
+    @property
+    def nbytes(self) -> int:
+        """What the device holds of it beside parameters."""
+        columns = {} if self.resident is None else self.resident.columns
+        leaves = jax_modules().jax.tree.leaves((columns, dict(self.constants or {})))
+        return sum(np.asarray(leaf).nbytes for leaf in leaves)
+
+    def alone(self) -> Trained:
+        """Minimise the loss."""
+        self._check()
+        assert self.loss is not None
+        shared = jax_modules().jax.device_put(dict(self.constants or {}))
+        step = compiled_step(self.loss, self.optimiser.without_rate)
+
+        def one(
+            params: Params, state: Params, at: Moment, batch: Batch
+        ) -> tuple[Params, Params, Array]:
+            return step(params, state, at.rate, batch, shared)
+
+        run = _one_by_one(one, self.batches)
+        if self.resident is not None:
+            run = _scanned(self.loss, self.batches, self.resident, shared, self.params)
+        with rounded(self.precision):
+            return self._trained(run, lambda params: params)
+
+    def by(self, step: Step, learned: Callable[[Params], Params]) -> Trained:
+        """Take steps of one's own, such as EM beside gradient steps.
+
+        `learned` gives the part of the parameters that the optimiser moves; the rest the step
+        changes by itself.
+        """
+        return self._trained(_one_by_one(step, self.batches), learned)
+
+    def _trained(self, run: "Run", learned: Callable[[Params], Params]) -> Trained:
+        self._check()
+        params, stopping = jax_modules().jax.device_put(self.params), self.stopping
+        at = start_of(
+            params, learned(params), self.optimiser, self.companion, self.checkpoint,
+            self.fingerprint,
+        )  # fmt: skip
+        limit = self.epochs * self.batches.steps_per_epoch
+        total = limit if self.max_steps is None else min(limit, self.max_steps)
+        with progress(self.what, total=total) as advance, refusing(self.what, SMALLER_STEPS):
+            advance(at.step)
+            while at.epoch < self.epochs and at.step < total and not is_stopped(at, stopping):
+                at = _one_epoch(at, run, self.optimiser, total, advance)
+                if self.companion is not None:
+                    self.companion.after_epoch(at.epoch, at.params)
+                at = judged(at, stopping)
+                if self.checkpoint is not None:
+                    _save(at, self.checkpoint, self.fingerprint, self.companion)
+        return result_of(at, stopping)
+
+    def _check(self) -> None:
+        self.optimiser.check()
+        for name, value in (("epochs", self.epochs), ("max_steps", self.max_steps)):
+            if value is not None and value < 1:
+                raise OptionError(f"{name} must be at least 1. Got {value} instead.")
 
 
-def _train(
-    run: "Run",
-    params: Params,
-    batches: Sampler,
-    *,
-    optimiser: Optimiser,
-    epochs: int,
-    learned: Callable[[Params], Params] = lambda params: params,
-    max_steps: int | None,
-    stopping: Stopping | None,
-    companion: Companion | None,
-    checkpoint: str | os.PathLike[str] | None,
-    fingerprint: str,
-    what: str,
-) -> Trained:
-    _check(optimiser, epochs, max_steps)
-    params = jax_modules().jax.device_put(params)
-    at = start_of(params, learned(params), optimiser, companion, checkpoint, fingerprint)
-    limit = epochs * batches.steps_per_epoch
-    total = limit if max_steps is None else min(limit, max_steps)
-    with progress(what, total=total) as advance, refusing(what, SMALLER_STEPS):
-        advance(at.step)
-        while at.epoch < epochs and at.step < total and not is_stopped(at, stopping):
-            at = _one_epoch(at, run, optimiser, total, advance)
-            if companion is not None:
-                companion.after_epoch(at.epoch, at.params)
-            at = judged(at, stopping)
-            if checkpoint is not None:
-                _save(at, checkpoint, fingerprint, companion)
-    return result_of(at, stopping)
+Given = ParamSpec("Given")
+
+
+def _trained_alone(make: Callable[Given, NetworkTraining]) -> Callable[Given, Trained]:
+    return lambda *given, **options: make(*given, **options).alone()
+
+
+train = _trained_alone(NetworkTraining)
 
 
 @lru_cache(maxsize=128)
@@ -552,10 +528,3 @@ def result_of(at: Progress, stopping: Stopping | None) -> Trained:
         status=status,
         held_out_value=value,
     )
-
-
-def _check(optimiser: Optimiser, epochs: int, max_steps: int | None) -> None:
-    optimiser.check()
-    for name, value in (("epochs", epochs), ("max_steps", max_steps)):
-        if value is not None and value < 1:
-            raise OptionError(f"{name} must be at least 1. Got {value} instead.")

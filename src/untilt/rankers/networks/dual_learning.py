@@ -120,12 +120,10 @@ class DualLearning(network_ranker.DropoutNetworkRanker):
         stopping = network_ranker.stopping_for(
             self, parts.held_out, inputs, curve=_learned_curve, layers=itemgetter("ranker")
         )
-        seen = ""
-        if self.checkpoint is not None:
-            seen = network_ranker.fingerprint(
-                self, inputs.features, slates.document, slates.position_index, slates.clicks,
-                held_out=parts.held_out,
-            )  # fmt: skip
+        seen = network_ranker.fingerprint(
+            self, inputs.features, slates.document, slates.position_index, slates.clicks,
+            held_out=parts.held_out,
+        )  # fmt: skip
         trained = self._train(inputs, slates, stopping, self.checkpoint, seen)
         self._keep_network(trained.params["ranker"], inputs)
         self.bias_ = self._bias(trained, inputs, slates, stopping)

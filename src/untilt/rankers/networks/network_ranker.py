@@ -32,8 +32,8 @@ from untilt.networks.mlp import (
     to_network,
 )
 from untilt.networks.ranking_losses import scores_function, slopes_function
-from untilt.networks.together import Training, train_together
-from untilt.networks.training import Stopping, Trained, compiled_value
+from untilt.networks.together import train_together
+from untilt.networks.training import NetworkTraining, Stopping, Trained, compiled_value
 from untilt.rankers.base import Ranker, check_positive, check_rounds
 from untilt.rankers.learning_data import TrainingLists
 from untilt.rankers.validation import (
@@ -224,7 +224,7 @@ class DropoutNetworkRanker(NetworkRanker):
 class Prepared:
     """A ranker's training, and what is done with its result."""
 
-    training: Training
+    training: NetworkTraining
     keep: Callable[[Trained], None]
 
 
@@ -398,9 +398,11 @@ class Noisy:
 
 
 def fingerprint(
-    ranker: Ranker, *arrays: AnyArray, held_out: ClickLog | JudgedLists | None = None
+    ranker: NetworkRanker, *arrays: AnyArray, held_out: ClickLog | JudgedLists | None = None
 ) -> str:
-    """What is trained on what; the path of the checkpoint and the number of epochs may change."""
+    """What is trained on what, for a checkpoint; its path and the number of epochs may change."""
+    if ranker.checkpoint is None:
+        return ""
     if isinstance(held_out, ClickLog):
         arrays = (*arrays, held_out.document, held_out.position, held_out.label, held_out.sessions)
     elif held_out is not None:

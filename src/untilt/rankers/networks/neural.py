@@ -1,6 +1,6 @@
 """A network as ranker: pairwise, listwise or pointwise, on collapsed slates in mini-batches."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Self
 
@@ -14,7 +14,7 @@ from untilt.data.counts import PositionCounts
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice
 from untilt.facts import note
-from untilt.networks.batches import Sampler
+from untilt.networks.batches import PaddedRows, Sampler
 from untilt.networks.mlp import Layers, Params
 from untilt.networks.ranking_losses import (
     listwise_loss,
@@ -23,8 +23,7 @@ from untilt.networks.ranking_losses import (
     sided_listwise_loss,
     sided_pointwise_loss,
 )
-from untilt.networks.together import Training
-from untilt.networks.training import Loss, Trained
+from untilt.networks.training import Loss, NetworkTraining, Trained
 from untilt.objectives.click_losses import PbmLikelihood, SidedPointwise
 from untilt.objectives.pairs import PairObjective
 from untilt.rankers import learning_data
@@ -122,7 +121,7 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
         weighting = learning_data.weighting_for(self.weighting, lists)
         self._check_bias(lists)
         inputs = network_ranker.inputs_of(lists, self.transform)
-        task = task_of(self, *pooled_lists(lists, weighting, self.gain), inputs)
+        task = NetworkTasks(self, *pooled_lists(lists, weighting, self.gain), inputs).of_loss()
         trained_on = lists.summary(self.weighting)
 
         def keep(trained: Trained) -> None:
@@ -134,9 +133,12 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
         return network_ranker.Prepared(self._training(task, inputs, parts.held_out), keep)
 
     def _training(
-        self, task: "Task", inputs: network_ranker.Inputs, held_out: network_ranker.Data | None
-    ) -> Training:
-        return Training(
+        self,
+        task: "NetworkTask",
+        inputs: network_ranker.Inputs,
+        held_out: network_ranker.Data | None,
+    ) -> NetworkTraining:
+        return NetworkTraining(
             task.loss,
             task.start,
             self._with_noise(task.batches),
@@ -156,17 +158,18 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
             ),
             companion=task.joint,
             checkpoint=self.checkpoint,
-            fingerprint=""
-            if self.checkpoint is None
-            else self._fingerprint(task, inputs, held_out),
+            fingerprint=self._fingerprint(task, inputs, held_out),
             precision=self.precision,
             what="training a ranking network",
         )
 
     def _fingerprint(
-        self, task: "Task", inputs: network_ranker.Inputs, held_out: network_ranker.Data | None
+        self,
+        task: "NetworkTask",
+        inputs: network_ranker.Inputs,
+        held_out: network_ranker.Data | None,
     ) -> str:
-        first = next(iter(task.batches.epoch(0)))
+        first = {} if self.checkpoint is None else next(iter(task.batches.epoch(0)))
         columns = (first[name] for name in sorted(first))
         return network_ranker.fingerprint(self, inputs.features, *columns, held_out=held_out)
 
@@ -234,7 +237,7 @@ class JointTable:
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class NetworkTask:
     """A loss with everything it needs; `joint` changes the table between epochs."""
 
     loss: Loss
@@ -244,148 +247,122 @@ class Task:
     joint: JointTable | None = None
 
 
-def task_of(
-    ranker: "NeuralRanker",
-    lists: TrainingLists,
-    weighting: Weighting,
-    inputs: network_ranker.Inputs,
-) -> Task:
-    """The task of a ranker's loss on these lists."""
-    if ranker.loss == "pairwise":
-        return _pairwise(ranker, lists, weighting, inputs)
-    if ranker.loss == "listwise":
-        return _listwise(ranker, lists, weighting, inputs)
-    if ranker.weighting is not None and not lists.judged:
-        return _sided_pointwise(ranker, lists, weighting, inputs)
-    return _pointwise(ranker, lists, inputs)
+@dataclass(frozen=True, eq=False)
+class NetworkTasks:
+    """The task of each loss of a ranker on these lists."""
 
+    ranker: NeuralRanker
+    lists: TrainingLists
+    weighting: Weighting
+    inputs: network_ranker.Inputs
 
-def _pairwise(
-    ranker: "NeuralRanker",
-    lists: TrainingLists,
-    weighting: Weighting,
-    inputs: network_ranker.Inputs,
-) -> Task:
-    slates = learning_data.pair_slates(
-        lists,
-        weighting,
-        metric="none",
-        gain=learning_data.pair_gain(ranker.gain, lists),
-        query_weight=ranker.query_weight,
-    )
-    objective, depth = PairObjective(slates, metric="none", sigma=ranker.sigma), max(1, lists.depth)
-    table, offset = weighting.table(depth), weighting.offset(depth)
-    if offset is not None:
-        # An offset needs every pair of a slate, so all slates are packed and can hold the table.
-        objective, table = objective.with_table(table, offset), np.ones_like(table)
-    batches = PairBatches(objective, table, batch_size=ranker.batch_size, seed=ranker.seed)
-    joint = None
-    if isinstance(weighting, JointWeighting):
-        learned = learning_data.learned_table(weighting, lists, ranker.query_weight)
-        joint = JointTable(learned, batches, inputs.features, ranker.activation)
-    loss = pairwise_loss(
-        ranker.activation,
-        sigma=ranker.sigma,
-        dropout=ranker.dropout,
-        plain=slates.plain,
-        against_all=slates.against_all,
-    )
-    return Task(loss, batches, inputs.start(ranker), joint=joint)
+    def of_loss(self) -> NetworkTask:
+        """That of the ranker's loss."""
+        if self.ranker.loss == "pairwise":
+            return self._pairwise()
+        if self.ranker.loss == "listwise":
+            return self._listwise()
+        if self.ranker.weighting is not None and not self.lists.judged:
+            return self._sided_pointwise()
+        return self._pointwise()
 
-
-def _listwise(
-    ranker: "NeuralRanker",
-    lists: TrainingLists,
-    weighting: Weighting,
-    inputs: network_ranker.Inputs,
-) -> Task:
-    depth = max(1, lists.depth)
-    W = (
-        None
-        if isinstance(weighting, JointWeighting)
-        else learning_data.row_weights(weighting, lists)
-    )
-    if W is None and weighting.sides(depth) is not None:
-        return _sided_listwise(ranker, lists, weighting, inputs)
-    if W is None or weighting.offset(depth) is not None:
-        raise OptionError(
-            "loss='listwise' weighs each click by its own position. The weights of "
-            f"{type(weighting).__name__} depend on the other document too, or can be negative. "
-            "Use ut.IPS(bias), ut.ExaminationWeights(form='inverse') or loss='pairwise'."
+    def _pairwise(self) -> NetworkTask:
+        ranker, lists, weighting = self.ranker, self.lists, self.weighting
+        gain, depth = learning_data.pair_gain(ranker.gain, lists), max(1, lists.depth)
+        slates = learning_data.pair_slates(
+            lists, weighting, metric="none", gain=gain, query_weight=ranker.query_weight
         )
-    gain = learning_data.metric_gain(ranker.gain, lists)
-    slates = learning_data.row_slates(lists, W, gain=gain, query_weight=ranker.query_weight)
-    batches, scale = list_batches(slates, batch_size=ranker.batch_size, seed=ranker.seed)
-    loss = listwise_loss(ranker.activation, dropout=ranker.dropout)
-    return Task(loss, batches, inputs.start(ranker), {"scale": np.asarray(scale, np.float32)})
+        objective = PairObjective(slates, metric="none", sigma=ranker.sigma)
+        table, offset = weighting.table(depth), weighting.offset(depth)
+        if offset is not None:
+            # An offset needs every pair of a slate: all slates are packed and can hold the table.
+            objective, table = objective.with_table(table, offset), np.ones_like(table)
+        batches = PairBatches(objective, table, batch_size=ranker.batch_size, seed=ranker.seed)
+        joint = None
+        if isinstance(weighting, JointWeighting):
+            learned = learning_data.learned_table(weighting, lists, ranker.query_weight)
+            joint = JointTable(learned, batches, self.inputs.features, ranker.activation)
+        loss = pairwise_loss(
+            ranker.activation, sigma=ranker.sigma, dropout=ranker.dropout, plain=slates.plain,
+            against_all=slates.against_all,
+        )  # fmt: skip
+        return NetworkTask(loss, batches, self.inputs.start(ranker), joint=joint)
 
+    def _listwise(self) -> NetworkTask:
+        ranker, lists, weighting, W = self.ranker, self.lists, self.weighting, None
+        depth = max(1, lists.depth)
+        if not isinstance(weighting, JointWeighting):
+            W = learning_data.row_weights(weighting, lists)
+        if W is None and weighting.sides(depth) is not None:
+            return self._sided_listwise()
+        if W is None or weighting.offset(depth) is not None:
+            raise OptionError(
+                "loss='listwise' weighs each click by its own position. The weights of "
+                f"{type(weighting).__name__} depend on the other document too, or can be negative. "
+                "Use ut.IPS(bias), ut.ExaminationWeights(form='inverse') or loss='pairwise'."
+            )
+        gain = learning_data.metric_gain(ranker.gain, lists)
+        slates = learning_data.row_slates(lists, W, gain=gain, query_weight=ranker.query_weight)
+        batches, scale = list_batches(slates, batch_size=ranker.batch_size, seed=ranker.seed)
+        return self._task(listwise_loss, batches, scale=scale)
 
-def _sided_listwise(
-    ranker: "NeuralRanker",
-    lists: TrainingLists,
-    weighting: Weighting,
-    inputs: network_ranker.Inputs,
-) -> Task:
-    """Clicked against unclicked documents, for a weighting that weighs both."""
-    sided = learning_data.sided_listwise(lists, weighting, ranker.query_weight)
-    batches, scale = sided_list_batches(sided, batch_size=ranker.batch_size, seed=ranker.seed)
-    loss = sided_listwise_loss(ranker.activation, dropout=ranker.dropout)
-    return Task(loss, batches, inputs.start(ranker), {"scale": np.asarray(scale, np.float32)})
+    def _sided_listwise(self) -> NetworkTask:
+        """Clicked against unclicked documents, for a weighting that weighs both."""
+        ranker = self.ranker
+        sided = learning_data.sided_listwise(self.lists, self.weighting, ranker.query_weight)
+        batches, scale = sided_list_batches(sided, batch_size=ranker.batch_size, seed=ranker.seed)
+        return self._task(sided_listwise_loss, batches, scale=scale)
 
+    def _sided_pointwise(self) -> NetworkTask:
+        """Cross-entropy with a weight for clicks and one for no-clicks."""
+        up, down = learning_data.sides_of(self.weighting, self.lists)
+        cells = learning_data.click_counts(self.lists, self.ranker.query_weight)
+        sums = SidedPointwise.of(cells, up, down)
+        batches, scale = self._batches_of(cells)
+        scale *= float(cells.impressions.sum() / sums.won.sum())  # a mean over weighted clicks
+        base = np.log(sums.won.sum() / max(float(sums.lost.sum()), 1e-12))
+        return self._task(sided_pointwise_loss, batches, base, scale=scale, up=up, down=down)
 
-def _sided_pointwise(
-    ranker: "NeuralRanker",
-    lists: TrainingLists,
-    weighting: Weighting,
-    inputs: network_ranker.Inputs,
-) -> Task:
-    """Cross-entropy with a weight for clicks and one for no-clicks."""
-    up, down = learning_data.sides_of(weighting, lists)
-    cells = learning_data.click_counts(lists, ranker.query_weight)
-    sums = SidedPointwise.of(cells, up, down)
-    per_step = ranker.batch_size * -(-len(lists.document) // len(lists.query))
-    batches, scale = cell_batches(cells, rows_per_step=per_step, seed=ranker.seed)
-    scale *= float(cells.impressions.sum() / sums.won.sum())  # a mean over weighted clicks
-    start = inputs.start(ranker)
-    start["biases"][-1][:] = np.log(sums.won.sum() / max(float(sums.lost.sum()), 1e-12))
-    constants = {"scale": scale, "up": up, "down": down}
-    return Task(
-        sided_pointwise_loss(ranker.activation, dropout=ranker.dropout),
-        batches,
-        start,
-        {name: np.asarray(value, np.float32) for name, value in constants.items()},
-    )
+    def _pointwise(self) -> NetworkTask:
+        lists, bias = self.lists, self.ranker.bias
+        alpha, beta = np.ones(max(1, lists.depth)), np.zeros(max(1, lists.depth))
+        if bias is not None and not lists.judged:
+            alpha, beta = learning_data.affine_curves(bias, lists.depth)
+        cells = self._cells()
+        batches, scale = self._batches_of(cells)
+        base = PbmLikelihood(cells, alpha, beta).base_score()
+        return self._task(pointwise_loss, batches, base, scale=scale, alpha=alpha, beta=beta)
 
-
-def _pointwise(ranker: "NeuralRanker", lists: TrainingLists, inputs: network_ranker.Inputs) -> Task:
-    alpha, beta = np.ones(max(1, lists.depth)), np.zeros(max(1, lists.depth))
-    if ranker.bias is not None and not lists.judged:
-        alpha, beta = learning_data.affine_curves(ranker.bias, lists.depth)
-    cells = _cells(ranker, lists)
-    likelihood = PbmLikelihood(cells, alpha, beta)
-    # As many documents per step as the slates of the other losses show.
-    per_step = ranker.batch_size * -(-len(lists.document) // len(lists.query))
-    batches, scale = cell_batches(cells, rows_per_step=per_step, seed=ranker.seed)
-    start = inputs.start(ranker)
-    start["biases"][-1][:] = likelihood.base_score()
-    constants = {"scale": scale, "alpha": alpha, "beta": beta}
-    return Task(
-        pointwise_loss(ranker.activation, dropout=ranker.dropout),
-        batches,
-        start,
-        {name: np.asarray(value, np.float32) for name, value in constants.items()},
-    )
-
-
-def _cells(ranker: "NeuralRanker", lists: TrainingLists) -> PositionCounts:
-    """Clicks by document and position; a grade y of a judged document is (2^y - 1)/(2^max - 1)."""
-    if not lists.label.any():
-        raise learning_data.nothing_to_learn()
-    if not lists.judged:
+    def _cells(self) -> PositionCounts:
+        """Clicks by document and position; a grade y of a judged one is (2^y - 1)/(2^max - 1)."""
+        lists = self.lists
+        if not lists.label.any():
+            raise learning_data.nothing_to_learn()
+        if lists.judged:
+            return learning_data.judged_counts(lists)
         if not np.all((lists.label == 0) | (lists.label == 1)):
             raise OptionError(
                 "loss='pointwise' models clicks, but the log's label is not 0/1. Use another loss, "
                 "or log.with_label(...) with a click column."
             )
-        return learning_data.click_counts(lists, ranker.query_weight)
-    return learning_data.judged_counts(lists)
+        return learning_data.click_counts(lists, self.ranker.query_weight)
+
+    def _batches_of(self, cells: PositionCounts) -> tuple[PaddedRows, float]:
+        """As many documents per step as the slates of the other losses show."""
+        per_step = self.ranker.batch_size * -(-len(self.lists.document) // len(self.lists.query))
+        return cell_batches(cells, rows_per_step=per_step, seed=self.ranker.seed)
+
+    def _task(
+        self,
+        loss: Callable[..., Loss],
+        batches: Sampler,
+        base: float | None = None,
+        **constants: Any,
+    ) -> NetworkTask:
+        """With these constants of the loss; `base` is the score that all documents start from."""
+        start = self.inputs.start(self.ranker)
+        if base is not None:
+            start["biases"][-1][:] = base
+        single = {name: np.asarray(value, np.float32) for name, value in constants.items()}
+        compiled = loss(self.ranker.activation, dropout=self.ranker.dropout)
+        return NetworkTask(compiled, batches, start, single)

@@ -153,9 +153,7 @@ def fit_tower(
             _Scale(counts.depth, shift, unit),
         ),
         checkpoint=checkpoint,
-        fingerprint=""
-        if checkpoint is None
-        else network_ranker.fingerprint(
+        fingerprint=network_ranker.fingerprint(
             ranker, inputs.features, *batches.columns.values(), held_out=held_out
         ),
         what="training a tower",

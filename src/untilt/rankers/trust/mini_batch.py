@@ -13,7 +13,7 @@ from untilt._core.random import Seed, child_generator
 from untilt.facts import note
 from untilt.networks import mlp
 from untilt.networks.batches import PaddedLists, bucket_lengths
-from untilt.networks.training import Moment, Stopping, Trained, train_by
+from untilt.networks.training import Moment, NetworkTraining, Stopping, Trained
 from untilt.rankers.trust import trust_model
 from untilt.rankers.trust.slates import TrustSlates
 from untilt.rankers.trust.trust_model import TrustStart, logits_of_lists, start_preference
@@ -346,19 +346,18 @@ def fit_mini_batches(
         history.steps.append(sums)
         return {"networks": networks, "tables": tables}, state, sums.sum()
 
-    trained = train_by(
-        step,
+    trained = NetworkTraining(
+        None,
         params,
         slate_batches(slates, schedule.batch_size, seed),
         optimiser=optimiser,
         epochs=schedule.epochs,
-        learned=lambda params: params["networks"],
         stopping=stopping,
         companion=history,
         checkpoint=checkpoint,
         fingerprint=fingerprint,
         what="pairwise trust by mini-batches",
-    )
+    ).by(step, learned=lambda params: params["networks"])
     networks, tables = trained.params["networks"], trained.params["tables"]
     gamma = {"layers": networks["gamma"], "tie": networks["tie"]}
     ended = MINI_BATCH_EM(epochs=trained.epochs, steps=trained.steps)

@@ -252,8 +252,6 @@ class PairwiseTrustRanker(NetworkRanker):
         return trained
 
     def _fingerprint(self, task: "_Task") -> str:
-        if self.checkpoint is None:
-            return ""
         slates = task.slates
         return fingerprint(
             self, task.inputs.features, slates.document, slates.position_index, slates.count,
