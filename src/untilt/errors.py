@@ -35,6 +35,17 @@ class OptionError(UntiltError):
     """An option has a value that makes no sense."""
 
 
+class UnknownOptionError(OptionError, TypeError):
+    """There is no option of this name."""
+
+    def __init__(self, where: str, name: str, known: Iterable[str]) -> None:
+        known = list(known)
+        super().__init__(
+            f"{where} has no option {name!r}.{did_you_mean(name, known)} "
+            f"Options: {', '.join(known)}."
+        )
+
+
 class WriteError(OptionError, OSError):
     """A file cannot be written where it was wanted: a full disk, a folder without permission."""
 

@@ -62,8 +62,8 @@ def test_evaluate_says_what_would_turn_the_difference(made, tmp_path) -> None:
 def test_json_says_what_estimate_says(made, tmp_path) -> None:
     result = run(
         "evaluate", *log_of(made), "--bias", "eye-tracking:1", "--ranker", made / "new.untilt",
-        "--ranker", f"b={made / 'old.untilt'}", "--json", "--chart", tmp_path / "c.svg",
-        "--clip-chart", tmp_path / "clip.svg",
+        "--ranker", f"b={made / 'old.untilt'}", "--json", "--plot", tmp_path / "c.svg",
+        "--clip-plot", tmp_path / "clip.svg",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     facts = json.loads(result.stdout)
@@ -147,7 +147,7 @@ def test_labels_where_there_are_some(made) -> None:
         (["--metric", "ndcg@10", "--bias", "eye-tracking"], "Did you mean 'dcg@10'"),
         ([], "needs the position bias"),
         (["--bias", "eye-tracking", "--baseline", "nobody"], "nobody"),
-        (["--bias", "eye-tracking", "--method", "ips", "--tau", "0.1"], "takes no clip"),
+        (["--bias", "eye-tracking", "--evaluator", "ips", "--clip", "0.1"], "takes no clip"),
     ],
 )
 def test_bad_input_is_explained(made, words, message) -> None:

@@ -12,13 +12,11 @@ from untilt.errors import FileFormatError, OptionError, UntiltError
 from untilt.facts import codes
 from untilt.report.step_results import TrainingPlan
 from untilt.workflow.candidates import candidate
+from untilt.workflow.config import OBJECT, config_text, read_config
 from untilt.workflow.options import (
-    OBJECT,
     RunOptions,
-    config_text,
     duration_text,
     options_of,
-    read_config,
     seconds_of,
     usual_methods,
 )
@@ -39,7 +37,7 @@ from untilt.workflow.stage_rankers import Speed, plan_within
         ({"fallback": "pivot-swap"}, "a given curve is one of power-law"),
         ({"time_limit": "ten minutes"}, "such as 90s, 10m or 1h30m. Got 'ten minutes'"),
         ({"time_limit": 0}, "time_limit must be above 0"),
-        ({"trees": 0}, "trees must be a whole number of at least 1. Got 0"),
+        ({"trees": 0}, "trees must be 'auto' or a whole number from 1 to .* Got 0"),
         ({"test_share": 1.5}, "test_share must lie between 0 and 1"),
         ({"test_share": 0.5, "valid_share": 0.5}, "leave too little to learn from"),
         ({"level": 95}, "level must lie between 0 and 1"),

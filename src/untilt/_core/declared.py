@@ -10,6 +10,7 @@ names fields that come before the others. This module and the groups import neit
 method: `untilt --help` reads every group.
 """
 
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, MISSING, dataclass, fields
@@ -30,11 +31,14 @@ from typing import (
     get_type_hints,
 )  # fmt: skip
 
-from untilt.errors import OptionError, check_choice, did_you_mean
+from untilt.errors import OptionError, UnknownOptionError, check_choice
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+
+
+_MOST_SHOWN = 200  # characters of a wrong value
 
 
 @dataclass(frozen=True)
@@ -140,12 +144,12 @@ def taking(group: Callable[P, T]) -> Callable[[Callable[[T], R]], Callable[P, R]
 
         @wraps(function)
         def call(*args: P.args, **options: P.kwargs) -> R:
+            if unknown := [each for each in options if each not in takes]:
+                raise UnknownOptionError(function.__name__, unknown[0], takes)
             try:
                 values = shown.bind(*args, **options).arguments
             except TypeError as error:
-                unknown = next((each for each in options if each not in takes), "")
-                hint = did_you_mean(unknown, takes) if unknown else ""
-                raise TypeError(f"{function.__name__}() {error}.{hint}") from None
+                raise TypeError(f"{function.__name__}() {error}.") from None
             return function(made(record, values))
 
         call.__signature__ = shown  # type: ignore[attr-defined]
@@ -173,12 +177,8 @@ def by_name(group: type, given: Mapping[str, Any], *, where: str) -> dict[str, A
     """Options whose names may be written with dashes; `where` begins the error of an unknown."""
     known = declared(group)
     named = {str(name).replace("-", "_"): value for name, value in given.items()}
-    for name in named:
-        if name not in known:
-            raise OptionError(
-                f"{where} has no option {name!r}.{did_you_mean(name, known)} "
-                f"Options: {', '.join(known)}."
-            )
+    if unknown := [each for each in named if each not in known]:
+        raise UnknownOptionError(where, unknown[0], known)
     return named
 
 
@@ -200,7 +200,11 @@ def check_value(name: str, value: Any, kind: Any, option: Option) -> None:
         check_choice(name, value, tuple(c for each in field.kinds for c in get_args(each)))
     elif not (_is(value, kind, option) and (option.fits is None or option.fits(value))):
         hint = f" {option.hint}" if option.hint else ""
-        raise OptionError(f"{name} must {_must(field, option)}. Got {value!r} instead.{hint}")
+        raise OptionError(f"{name} must {_must(field, option)}. Got {_short(value)} instead.{hint}")
+
+
+def _short(value: Any) -> str:
+    return repr(value) if len(repr(value)) <= _MOST_SHOWN else reprlib.repr(value)
 
 
 def is_whole(value: object, least: float | None = None, most: float | None = None) -> bool:
@@ -232,7 +236,9 @@ def _is(value: Any, kind: Any, option: Option) -> bool:
         return several and all(_is(each, args[0], option) for each in value)
     if kind in (int, float):
         number = isinstance(value, Integral if kind is int else Real)
-        return number and _is_within(value, option.least, option.most)
+        # A whole number of any size is no float.
+        fits = kind is int or not isinstance(value, Integral) or abs(int(value)) < 2**63
+        return number and fits and _is_within(value, option.least, option.most)
     return kind is Any or isinstance(value, origin or kind)
 
 

@@ -2,11 +2,9 @@
 
 import math
 import os
-import re
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
@@ -18,6 +16,7 @@ from untilt._core.addresses import place, without_secrets
 from untilt._core.declared import declared
 from untilt._core.progress import progress
 from untilt.cli.console import Output
+from untilt.cli.declared import KINDS
 from untilt.cli.wording import CommandLine
 from untilt.data.read.options import ClickOptions, Collapse, DocumentOptions, ReadOptions
 from untilt.errors import OptionError, did_you_mean
@@ -82,18 +81,6 @@ def check_plots(*paths: Path | None) -> None:
             check_chart_path(path)
 
 
-class Among(StrEnum):
-    """What a ranker orders when it is judged."""
-
-    LIST = "list"
-    SHOWN = "shown"
-    CANDIDATES = "candidates"
-
-
-AMONG_HELP = (
-    "Order each shown list anew, all documents that the log shows for a query, or all its "
-    "candidates."
-)
 BaselineRankers = Annotated[
     str | None,
     typer.Option(
@@ -218,7 +205,7 @@ class Labels:
 class ColumnOptions(ClickOptions):
     """Options of commands that read clicks alone: where columns are, which label, bad rows."""
 
-    FIRST: ClassVar = (
+    FIRST: ClassVar[tuple[str, ...]] = (
         "columns", "label", "combine", "on_bad", "positions_from", "grid", "sample_queries",
         "table", "documents", "documents_table",
     )  # fmt: skip
@@ -367,22 +354,6 @@ def _check_combine(given: str | None, labels: Labels) -> None:
         )
 
 
-def parse_clip(text: str | None) -> "float | Literal['auto'] | None":
-    """A number of at least 0, or "auto"."""
-    if text is None or text == "auto":
-        return "auto" if text else None
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not value >= 0:
-        raise OptionError(
-            "--clip takes a number of at least 0, the least propensity that a click is divided by, "
-            f"or auto, which leaves it to the data. Got {text!r} instead."
-        )
-    return value
-
-
 def parse_count(text: str | None, option: str) -> "int | Literal['auto'] | None":
     """A whole number of at least 1, or "auto"."""
     if text is None or text == "auto":
@@ -432,24 +403,6 @@ def context_of(bias: Any) -> tuple[str, ...]:
 # Options that say how a log is read: with another command on the same log they mean the same.
 READING = frozenset(name for group in (LogOptions, UbiOptions) for name in declared(group))
 _TYPED = "untilt.typed"
-
-# Names of methods in help texts: read from the catalogue when help is shown, not before.
-_KINDS = re.compile(r"\{([^}]+)\}")
-
-
-def method_option(help: str, *flags: str) -> Any:
-    """An option that takes the name of a method of the kinds that stand in the help in braces.
-
-    "{weighting|objective}" becomes their names where help is shown, and the shell completes them.
-    """
-    named = [kinds for kinds in _KINDS.findall(help) if not kinds.startswith("default ")]
-    kinds = [kind for each in named for kind in each.split("|")]
-
-    def complete(incomplete: str) -> list[str]:
-        known = [each.name for each in catalog.methods() if each.kind in kinds]
-        return [name for name in known if name.startswith(incomplete)]
-
-    return typer.Option(*flags, metavar="NAME", help=help, autocompletion=complete)
 
 
 class CommandWithMethods(TyperCommand):
@@ -519,7 +472,7 @@ def _shown(parameter: Any, command: str) -> Any:
     earlier = [each for each in shown.opts if each.startswith("--")][1:]
     shown.opts = [each for each in shown.opts if each not in earlier]
     if getattr(shown, "help", None):
-        shown.help = _KINDS.sub(lambda kinds: _choices(kinds[1], command), shown.help)
+        shown.help = KINDS.sub(lambda kinds: _choices(kinds[1], command), shown.help)
     return shown
 
 

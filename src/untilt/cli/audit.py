@@ -1,10 +1,9 @@
 """`untilt audit` and `untilt plan`: what is in a click log, and which swaps would tell more."""
 
 from collections.abc import Sequence
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -13,6 +12,7 @@ from untilt._core.progress import progress
 from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, speaking
 from untilt.errors import IdentifiabilityError, OptionError
+from untilt.evaluation.options import LevelOptions
 from untilt.facts import Fact, note
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ BY_LENGTH = note(
 
 
 def audit(
-    reading: arguments.LogOptions,
-    export: arguments.UbiOptions,
     log: arguments.LogPath = None,
     context: arguments.ContextOption = None,
     plot: Annotated[
@@ -44,6 +42,9 @@ def audit(
         ),
         outputs.WRITES,
     ] = None,
+    *,
+    reading: arguments.LogOptions,
+    export: arguments.UbiOptions,
     as_json: arguments.AsJson = False,
     verbose: arguments.Verbose = False,
 ) -> None:
@@ -95,23 +96,7 @@ def _draw(out: Output, audited: "Audit", path: Path) -> None:
 # `untilt plan`: how many swapped sessions an interval of some width needs, and what they cost.
 
 
-class Pairs(StrEnum):
-    """Which positions are swapped."""
-
-    PIVOT = "pivot"
-    ADJACENT = "adjacent"
-
-
-class Within(StrEnum):
-    """What swapped lists are compared with."""
-
-    DOCUMENT = "document"
-    LENGTH = "length"
-
-
 def plan(
-    reading: arguments.ColumnOptions,
-    export: arguments.UbiOptions,
     log: Annotated[
         Path | None,
         typer.Argument(
@@ -127,10 +112,12 @@ def plan(
     width: Annotated[
         float, typer.Option(help="Wished width of each interval, relative: 0.2 is about +-10%.")
     ] = 0.2,
-    level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    *,
+    levels: LevelOptions,
     pairs: Annotated[
-        Pairs, typer.Option(help="Swap one pivot with every other position, or neighbours.")
-    ] = Pairs.PIVOT,
+        Literal["pivot", "adjacent"],
+        typer.Option(help="Swap one pivot with every other position, or neighbours."),
+    ] = "pivot",
     pivot: Annotated[int, typer.Option(min=1, help="The pivot's position.")] = 1,
     share: Annotated[float, typer.Option(help="Share of the sessions that are swapped.")] = 0.1,
     depth: Annotated[
@@ -145,7 +132,7 @@ def plan(
         ),
     ] = None,
     within: Annotated[
-        Within | None,
+        Literal["document", "length"] | None,
         typer.Option(
             help="Compare the same documents (queries repeat), or lists of a length; without, the "
             "first where it can be."
@@ -158,6 +145,8 @@ def plan(
             "the mean width is planned."
         ),
     ] = None,
+    reading: arguments.ColumnOptions,
+    export: arguments.UbiOptions,
     as_json: arguments.AsJson = False,
     verbose: arguments.Verbose = False,
 ) -> None:
@@ -174,7 +163,6 @@ def plan(
     from untilt.auditing.plan import plan_swaps
 
     with speaking(as_json=as_json, verbose=verbose) as out:
-        arguments.check_share("--level", level)
         if assurance is not None:
             arguments.check_share("--assurance", assurance)
         clicks = _clicks(out, log, rates, reading, export)
@@ -184,8 +172,8 @@ def plan(
             clicks,
             sessions_per_day=sessions_per_day,
             width=width,
-            level=level,
-            pairs=pairs.value,
+            level=levels.level,
+            pairs=pairs,
             pivot=pivot,
             share=share,
             depth=depth,
@@ -193,11 +181,11 @@ def plan(
             assurance=assurance,
         )
         try:
-            planned = plan_within(within=(within or Within.DOCUMENT).value)
+            planned = plan_within(within=within or "document")
         except IdentifiabilityError:
             if within is not None:
                 raise
-            planned = plan_within(within=Within.LENGTH.value)
+            planned = plan_within(within="length")
             notes.append(BY_LENGTH)
         out.record(**planned.to_dict(said=out.said))
         out.record(notes=[*notes, *planned.notes])

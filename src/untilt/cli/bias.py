@@ -1,9 +1,8 @@
 """`untilt bias`: the position bias of a click log, by any estimator."""
 
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -12,7 +11,9 @@ from untilt._core.progress import progress
 from untilt.bias.curve import NO_INTERVAL
 from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, speaking
+from untilt.cli.declared import method_option
 from untilt.errors import IdentifiabilityError, OptionError
+from untilt.evaluation.options import LevelOptions
 from untilt.facts import phrase
 from untilt.views import bar
 
@@ -22,21 +23,14 @@ if TYPE_CHECKING:
     from untilt.data.clicklog import ClickLog
 
 
-class Shape(StrEnum):
-    """A shape put on the curve after it was estimated."""
-
-    NONE = "none"
-    SMOOTH = "smooth"
-    POWER_LAW = "power-law"
+Shape = Literal["none", "smooth", "power-law"]
 
 
 def bias(
-    reading: arguments.LogOptions,
-    export: arguments.UbiOptions,
     log: arguments.LogPath = None,
     method: Annotated[
         str,
-        arguments.method_option("auto (what the audit advises), {bias}."),
+        method_option("auto (what the audit advises), {bias}."),
     ] = "auto",
     pivot: Annotated[
         int | None, typer.Option(min=1, help="Position that others are compared with.")
@@ -64,10 +58,11 @@ def bias(
             "JSON in brackets. May be repeated.",
         ),
     ] = None,
-    level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    *,
+    levels: LevelOptions,
     shape: Annotated[
         Shape, typer.Option(help="Then make the curve one that never rises, or a power law.")
-    ] = Shape.NONE,
+    ] = "none",
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Draw the curve: .png, .svg, .html or .json."),
@@ -78,6 +73,8 @@ def bias(
         typer.Option("--out", "-o", metavar="FILE", help="Write it as JSON, for untilt train."),
         outputs.WRITES,
     ] = None,
+    reading: arguments.LogOptions,
+    export: arguments.UbiOptions,
     as_json: arguments.AsJson = False,
     verbose: arguments.Verbose = False,
 ) -> None:
@@ -106,7 +103,6 @@ def bias(
     with speaking(as_json=as_json, verbose=verbose) as output:
         arguments.check_out(out)
         arguments.check_plots(plot)
-        arguments.check_share("--level", level)
         chosen = None if method == "auto" else _named(method)
         _check_context(method, context)
         clicks = reading.read(output, export.source(log), context=context or ())
@@ -114,12 +110,12 @@ def bias(
         if chosen is None:
             chosen, options, clicks = _advised(output, clicks, options, context or ())
         options = _with_options(chosen, options, option or [])
-        estimator = _made(chosen, {"level": level, **options})
+        estimator = _made(chosen, {"level": levels.level, **options})
         with progress(f"estimating the bias by {chosen.__name__}"):
             found = _shaped(estimator.fit(clicks).bias_, shape)
         _report(output, found, clicks)
         by_context = _report_contexts(output, estimator)
-        if by_context and shape is Shape.NONE:
+        if by_context and shape == "none":
             found = _in_one(estimator.curves_) or found
         if out is not None:
             found.save(out)
@@ -206,9 +202,9 @@ def _made(kind: "type[BiasEstimator]", options: dict[str, Any]) -> "BiasEstimato
 
 
 def _shaped(found: "PositionBias", shape: Shape) -> "PositionBias":
-    if shape is Shape.SMOOTH:
+    if shape == "smooth":
         return found.smooth()
-    return found.fit_power_law() if shape is Shape.POWER_LAW else found
+    return found.fit_power_law() if shape == "power-law" else found
 
 
 def _report(out: Output, found: "PositionBias", log: "ClickLog") -> None:

@@ -1,14 +1,14 @@
 """`untilt clickmodels`: how do people read these pages?"""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from untilt.catalog import find
 from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, speaking
+from untilt.cli.declared import method_option
 from untilt.errors import OptionError
 from untilt.facts import codes
 
@@ -17,24 +17,11 @@ if TYPE_CHECKING:
     from untilt.data.clicklog import ClickLog
 
 
-class SplitBy(StrEnum):
-    """How sessions are held out."""
-
-    SESSION = "session"
-    TIME = "time"
-
-
-class Unit(StrEnum):
-    """What the bootstrap draws; tests hold it together with the library's choices."""
-
-    AUTO = "auto"
-    QUERY = "query"
-    SESSION = "session"
-
+SplitBy = Literal["session", "time"]
 
 Models = Annotated[
     list[str] | None,
-    arguments.method_option("Only this one; may be repeated: {click model}.", "--model"),
+    method_option("Only this one; may be repeated: {click model}.", "--model"),
 ]
 Train = Annotated[
     float, typer.Option("--train", metavar="SHARE", help="Share of the sessions to learn from.")
@@ -43,6 +30,7 @@ Split = Annotated[
     SplitBy,
     typer.Option("--split", help="Hold out sessions at random, or the latest (needs timestamp)."),
 ]
+Unit = Literal["auto", "query", "session"]
 Intervals = Annotated[
     Unit, typer.Option("--intervals", help="What is independent: queries, or single sessions.")
 ]
@@ -57,16 +45,17 @@ Plot = Annotated[
 
 
 def clickmodels(
-    reading: arguments.ColumnOptions,
-    export: arguments.UbiOptions,
     log: arguments.LogPath = None,
     model: Models = None,
     train: Train = 0.75,
-    split: Split = SplitBy.SESSION,
-    intervals: Intervals = Unit.AUTO,
+    split: Split = "session",
+    intervals: Intervals = "auto",
     draws: Draws = 300,
     plot: Plot = None,
     seed: arguments.Seed = 0,
+    *,
+    reading: arguments.ColumnOptions,
+    export: arguments.UbiOptions,
     as_json: arguments.AsJson = False,
     verbose: arguments.Verbose = False,
 ) -> None:
@@ -83,9 +72,9 @@ def clickmodels(
         for name in model or ():
             find("click model", name, what="--model")
         # Merged sessions have no time.
-        read = reading.read(out, export.source(log), collapse=split is SplitBy.SESSION)
+        read = reading.read(out, export.source(log), collapse=split == "session")
         comparison = _compare(
-            out, read, model, train, split, by=intervals.value, n_draws=draws, seed=seed
+            out, read, model, train, split, by=intervals, n_draws=draws, seed=seed
         )
         _report(out, comparison)
         if plot is not None:
@@ -105,7 +94,7 @@ def _compare(
 ) -> "ModelComparison":
     from untilt.clickmodels.compare import compare_click_models
 
-    train, test = log.split(share, by=split.value, seed=seed)
+    train, test = log.split(share, by=split, seed=seed)
     if not (train.n_sessions and test.n_sessions):
         raise OptionError(
             f"{log.n_sessions:,} sessions leave none to hold out beside --train {share:g}: models "

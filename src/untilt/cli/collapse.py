@@ -17,8 +17,6 @@ class CollapseOptions(FeatureOptions, arguments.ColumnOptions):
 
 
 def collapse(
-    reading: CollapseOptions,
-    export: arguments.UbiOptions,
     out: Annotated[
         Path,
         typer.Option(
@@ -34,6 +32,9 @@ def collapse(
             help="A column that keeps sessions apart, such as device. May be repeated.",
         ),
     ] = None,
+    *,
+    reading: CollapseOptions,
+    export: arguments.UbiOptions,
     as_json: arguments.AsJson = False,
     verbose: arguments.Verbose = False,
 ) -> None:

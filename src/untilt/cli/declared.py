@@ -1,51 +1,48 @@
 """Groups of options as parameters of a command: what Typer shows, and the record that it makes."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from typer.models import ParameterInfo
 
+from untilt import catalog
 from untilt._core.declared import Declared, as_number, declared, made
 from untilt.cli.outputs import check_outputs
+
+# Kinds of methods in help texts: their names are read from the catalogue when help is shown.
+KINDS = re.compile(r"\{([^}]+)\}")
 
 
 @dataclass(frozen=True)
 class Given:
-    """Marks a mapping of those options of a group that were typed, without the others."""
+    """Marks a dict of those options of a group that were typed, without the others."""
 
     group: type
-
-
-NOTHING: Mapping[str, Any] = MappingProxyType({})  # the default of what is `Given`
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
     """The command with one option per field in place of each parameter that is a group.
 
     `reading: LogOptions` is written once, and Typer sees --documents, --column, --label and the
-    others. They come after the command's own options, before --json and --verbose; those of a
-    `Given` stand where it does. A command does not begin where it would write onto one of its
-    inputs.
+    others where it stands. A command does not begin where it would write onto one of its inputs.
     """
-    own: list[Parameter] = []
-    shared: list[Parameter] = []
+    takes: list[Parameter] = []
     groups: dict[str, tuple[type, list[str], bool]] = {}
     for parameter in signature(command).parameters.values():
         kind, *marks = get_args(parameter.annotation) or (parameter.annotation,)
         given = next((mark for mark in marks if isinstance(mark, Given)), None)
         group = kind if given is None else given.group
         if not (isinstance(group, type) and is_dataclass(group)):
-            own.append(parameter)
+            takes.append(parameter.replace(kind=Parameter.POSITIONAL_OR_KEYWORD))
             continue
         theirs = parameters(group, unset=given is not None)
         groups[parameter.name] = group, [each.name for each in theirs], given is None
-        (shared if given is None else own).extend(theirs)
-    takes = [*own[:-2], *shared, *own[-2:]]
+        takes += theirs
 
     @wraps(command)
     def run(**given: Any) -> None:
@@ -58,6 +55,26 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = Signature(takes)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in takes}
     return run
+
+
+def method_option(help: str, *flags: str) -> Any:
+    """An option that takes the name of a method of the kinds that stand in the help in braces.
+
+    "{weighting|objective}" becomes their names where help is shown, and the shell completes them.
+    """
+    return typer.Option(*flags, metavar="NAME", help=help, autocompletion=completion(help))
+
+
+def completion(help: str) -> Callable[[str], list[str]]:
+    """Completes names of methods of the kinds in the help."""
+    named = [kinds for kinds in KINDS.findall(help) if not kinds.startswith("default ")]
+    kinds = [kind for each in named for kind in each.split("|")]
+
+    def complete(incomplete: str) -> list[str]:
+        known = [each.name for each in catalog.methods() if each.kind in kinds]
+        return [name for name in known if name.startswith(incomplete)]
+
+    return complete
 
 
 def parameters(group: type, *, unset: bool = False) -> list[Parameter]:
@@ -104,7 +121,14 @@ def _annotation(field: Declared, *, optional: bool) -> Any:
     kind = option.typed or _typed(field)
     ranged = kind in (int, float)
     more: dict[str, Any] = {"min": option.least, "max": option.most} if ranged else {}
-    more |= {"help": option.help, "metavar": option.metavar, **(option.more or {})}
+    default = "" if field.default is None else str(field.default)
+    told = option.help
+    if optional and default not in told and isinstance(field.default, str | int | float):
+        # Typer tells defaults, but not of what is left out where it was not typed.
+        told = f"{told.removesuffix('.')} ({default})."
+    more |= {"help": told, "metavar": option.metavar, **(option.more or {})}
+    if option.metavar == "NAME":
+        more["autocompletion"] = completion(option.help)
     shown = typer.Option(*([option.flag] if option.flag else ()), **more)
     needs_none = optional or _default(field, unset=False) is None
     return Annotated[(kind | None if needs_none else kind, shown, *field.marks)]

@@ -1,17 +1,18 @@
 """`untilt evaluate`: would these rankers have been better than what was shown?"""
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from enum import StrEnum
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
 
 from untilt._core.addresses import place
+from untilt._core.declared import Option
 from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, speaking
 from untilt.errors import OptionError
+from untilt.evaluation.options import JudgingOptions, LevelOptions
 from untilt.facts import phrase
 
 if TYPE_CHECKING:
@@ -19,36 +20,23 @@ if TYPE_CHECKING:
     from untilt.evaluation.results import Estimates
 
 
-class IntervalKind(StrEnum):
-    """How intervals are made."""
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions(JudgingOptions):
+    """What rankers are judged by, on clicks or on labels."""
 
-    NORMAL = "normal"
-    BOOTSTRAP = "bootstrap"
+    FIRST: ClassVar[tuple[str, ...]] = ("metric", "evaluator", "clip")
 
-
-MetricOption = Annotated[
-    str, typer.Option(help="dcg@k, precision@k, arp or reciprocal@k; with --letor any metric.")
-]
-EvaluatorOption = Annotated[
-    str | None,
-    arguments.method_option(
-        "How position bias is taken out ({default evaluator} where not given): {evaluator}.",
-        "--evaluator",
-        "--method",
-    ),
-]
-HeldOutOption = Annotated[
-    bool,
-    typer.Option(
-        "--held-out",
-        help="Only queries that no given ranker was trained on; a saved ranker remembers them.",
-    ),
-]
-AmongOption = Annotated[arguments.Among, typer.Option(help=arguments.AMONG_HELP)]
+    clip: Annotated[
+        float | Literal["auto"] | None,
+        Option(
+            "Least propensity that a click is divided by; auto: the data choose it. The "
+            "evaluator's own if not given.",
+            metavar="NUMBER|auto", least=0,
+        ),
+    ] = None  # fmt: skip
 
 
 def evaluate(
-    reading: arguments.LogOptions,
     data: Annotated[
         Path,
         typer.Argument(
@@ -60,19 +48,8 @@ def evaluate(
         typer.Option(metavar="[NAME=]FILE", help="A saved ranker. May be repeated."),
     ] = None,
     bias: arguments.BiasOption = None,
-    metric: MetricOption = "dcg@10",
-    evaluator: EvaluatorOption = None,
-    clip: Annotated[
-        str | None,
-        typer.Option(
-            "--clip",
-            "--tau",
-            metavar="NUMBER|auto",
-            help="Least propensity that a click is divided by; auto: the data choose it. The "
-            "evaluator's own if not given.",
-        ),
-    ] = None,
-    among: AmongOption = arguments.Among.LIST,
+    *,
+    judging: EvaluateOptions,
     baseline: Annotated[
         list[str] | None,
         typer.Option(
@@ -91,15 +68,15 @@ def evaluate(
         ),
     ] = None,
     interval: Annotated[
-        IntervalKind, typer.Option(help="Student's t over queries, or bootstrap.")
-    ] = IntervalKind.NORMAL,
-    level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+        Literal["normal", "bootstrap"],
+        typer.Option(help="Student's t over queries, or bootstrap."),
+    ] = "normal",
+    levels: LevelOptions,
     plot: outputs.PlotIntervals = None,
     clip_plot: Annotated[
         Path | None,
         typer.Option(
             "--clip-plot",
-            "--clip-chart",
             metavar="FILE",
             help="Draw the first ranker's value over the clip.",
         ),
@@ -115,9 +92,16 @@ def evaluate(
         outputs.WRITES,
     ] = None,
     letor: Annotated[
-        bool, typer.Option("--letor", help="LOG is a LETOR file: judge by its labels.")
+        bool,
+        typer.Option("--letor", help="LOG is a LETOR file: judge by its labels, with any metric."),
     ] = False,
-    held_out: HeldOutOption = False,
+    held_out: Annotated[
+        bool,
+        typer.Option(
+            "--held-out",
+            help="Only queries that no given ranker was trained on; a saved ranker remembers them.",
+        ),
+    ] = False,
     shown_log: Annotated[
         Path | None,
         typer.Option(
@@ -127,6 +111,7 @@ def evaluate(
         ),
     ] = None,
     seed: arguments.Seed = 0,
+    reading: arguments.LogOptions,
     as_json: arguments.AsJson = False,
     verbose: arguments.Verbose = False,
 ) -> None:
@@ -141,7 +126,7 @@ def evaluate(
     """
     with speaking(as_json=as_json, verbose=verbose) as output:
         arguments.check_plots(plot, clip_plot, sensitivity_plot)
-        arguments.check_share("--level", level)
+        metric, among, level = judging.metric, judging.among, levels.level
         systems = load_rankers(ranker)
         if letor:
             logged = None if shown_log is None else reading.read(output, shown_log, to_rank=False)
@@ -164,9 +149,8 @@ def evaluate(
         named = {"shown": shown, **systems}
         compared_with, rankers = _baselines(baseline or [], named)
         estimates = estimate(
-            log, named, curve, metric=wanted, evaluator=evaluator,
-            clip=arguments.parse_clip(clip), among=among.value, baseline=rankers,
-            people=people, interval=interval.value, level=level, seed=seed,
+            log, named, curve, metric=wanted, evaluator=judging.evaluator, clip=judging.clip,
+            among=among, baseline=rankers, people=people, interval=interval, level=level, seed=seed,
         )  # fmt: skip
         _report(output, estimates, compared_with)
         if len(estimates) > 1:
@@ -175,7 +159,7 @@ def evaluate(
             title = f"{metric} as if each had been deployed"
             draw_estimates(output, estimates, estimates.systems, plot, title=title)
         if clip_plot is not None:
-            options = {"metric": metric, "among": among.value, "baseline": rankers}
+            options = {"metric": metric, "among": among, "baseline": rankers}
             _draw_clips(output, log, named, curve, clip_plot, options)
 
 

@@ -9,6 +9,7 @@ import typer
 from untilt._core.places import refuse_inputs
 from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, speaking
+from untilt.cli.declared import method_option
 from untilt.errors import OptionError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def export(
     ],
     to: Annotated[
         str | None,
-        arguments.method_option(
+        method_option(
             "The engine: {export}. By the ending of the file where that is clear (.txt, .onnx, "
             ".c).",
             "--to",

@@ -8,11 +8,10 @@ import typer
 from untilt.cli import arguments, outputs
 from untilt.cli.console import speaking
 from untilt.errors import OptionError
+from untilt.evaluation.options import LevelOptions
 
 
 def judgments(
-    reading: arguments.ColumnOptions,
-    export: arguments.UbiOptions,
     out: Annotated[
         Path,
         typer.Option(
@@ -39,7 +38,10 @@ def judgments(
             help="What the workbench calls them; the file's name if not given.",
         ),
     ] = None,
-    level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    *,
+    levels: LevelOptions,
+    reading: arguments.ColumnOptions,
+    export: arguments.UbiOptions,
     as_json: arguments.AsJson = False,
     verbose: arguments.Verbose = False,
 ) -> None:
@@ -55,7 +57,6 @@ def judgments(
 
     with speaking(as_json=as_json, verbose=verbose) as output:
         arguments.check_out(out)
-        arguments.check_share("--level", level)
         form = judgment_format(out, to)
         if bias is None:
             raise OptionError(
@@ -66,11 +67,11 @@ def judgments(
         curve = arguments.parse_bias(bias)
         context = arguments.context_of(curve)
         clicks = reading.read(output, export.source(log), context=context)
-        found = click_judgments(clicks, curve, level=level)
+        found = click_judgments(clicks, curve, level=levels.level)
         found.write(out, form, name=name)
         output.record(
-            judgments=out, to=form, queries=found.n_queries, documents=len(found), level=level,
-            notes=[note.record(output.said) for note in found.notes],
+            judgments=out, to=form, queries=found.n_queries, documents=len(found),
+            level=levels.level, notes=[note.record(output.said) for note in found.notes],
         )  # fmt: skip
         output.say(
             f"\n{len(found):,} documents of {found.n_queries:,} queries judged: {out} ({form})."

@@ -42,12 +42,9 @@ Card = Annotated[
     ),
     WRITES,
 ]
-# --chart was the first name of it.
 PlotIntervals = Annotated[
     Path | None,
-    typer.Option(
-        "--plot", "--chart", metavar="FILE", help="Draw the intervals: .html, .png, .svg or .json."
-    ),
+    typer.Option("--plot", metavar="FILE", help="Draw the intervals: .html, .png, .svg or .json."),
     WRITES,
 ]
 

@@ -1,21 +1,20 @@
 """`untilt run`: from a log to a decision, in one command."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
 from untilt._core.addresses import without_secrets
 from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, speaking
-from untilt.cli.declared import NOTHING, Given
+from untilt.cli.declared import Given
 from untilt.cli.wording import reads_from
-from untilt.data.read.options import ClickOptions, DocumentOptions
 from untilt.errors import OptionError
+from untilt.workflow.options import RunSettings
 
 if TYPE_CHECKING:
     from untilt.report.decision import Decision
@@ -23,16 +22,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunReading(DocumentOptions, ClickOptions):
-    """Options of reading."""
+class Typed(RunSettings):
+    """The options of a run as they are typed: several labels, and tables of a database."""
 
+    FIRST: ClassVar[tuple[str, ...]] = (
+        "documents", "bias", "fallback", "method", "trees", "time_limit", "metric", "evaluator",
+        "clip", "among", "baseline", "level", "folds", "split", "columns", "label", "combine",
+        "context", "features", "missing", "on_bad", "positions_from", "grid", "sample_queries",
+        "table", "documents_table",
+    )  # fmt: skip
 
-class SplitBy(StrEnum):
-    """What is held out to judge by."""
-
-    QUERY = "query"
-    SESSION = "session"
-    TIME = "time"
+    label: arguments.LabelOption = None  # type: ignore[assignment]
+    combine: arguments.CombineOption = None  # type: ignore[assignment]
+    table: arguments.TableOption = None
+    documents_table: arguments.DocumentsTable = None
 
 
 def run(
@@ -51,78 +54,8 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="A TOML file with these options; the command line wins."),
     ] = None,
-    bias: Annotated[
-        str | None,
-        typer.Option(
-            metavar="AUTO|NAME|CURVE|FILE",
-            help="Position bias: what the audit advises (auto), an estimator ({bias}; with "
-            "options: all-pairs:depth=8), a curve such as power-law:1, or bias.json.",
-        ),
-    ] = None,
-    fallback: Annotated[
-        str | None,
-        typer.Option(metavar="CURVE", help="Assumed where the log cannot tell (power-law:1)."),
-    ] = None,
-    method: Annotated[
-        list[str] | None,
-        arguments.method_option(
-            "A candidate to try; may be repeated. A table or objective on trees "
-            "({weighting|objective}), or a ranker by its name ({ranker}). Raw clicks are always "
-            "tried; all usual ones where none is named."
-        ),
-    ] = None,
-    trees: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N|auto", help="Of each boosted ranker; auto: held-out queries choose (auto)."
-        ),
-    ] = None,
-    time_limit: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="90s, 10m, 1h30m: trees and rankers are cut to fit."),
-    ] = None,
-    metric: Annotated[
-        str | None, typer.Option(help="dcg@k, precision@k, arp or reciprocal@k (dcg@10).")
-    ] = None,
-    evaluator: Annotated[
-        str | None,
-        arguments.method_option(
-            "How clicks are corrected to judge by ({default evaluator}): {evaluator}."
-        ),
-    ] = None,
-    clip: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NUMBER|auto", help="Least propensity; auto, or not given: the data choose it."
-        ),
-    ] = None,
-    among: Annotated[arguments.Among | None, typer.Option(help=arguments.AMONG_HELP)] = None,
-    baseline: arguments.BaselineRankers = None,
-    level: Annotated[float | None, typer.Option(help="Of the intervals (0.95).")] = None,
-    folds: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N|auto",
-            help="Folds of queries, each judged by rankers trained on the others; 1 holds out a "
-            "part instead; auto: 5 where the log is small.",
-        ),
-    ] = None,
-    split: Annotated[
-        SplitBy | None,
-        typer.Option(
-            help="Hold out whole queries (the default), sessions, or the latest sessions (needs "
-            "timestamp)."
-        ),
-    ] = None,
-    reading: Annotated[Mapping[str, Any], Given(RunReading)] = NOTHING,
-    label: arguments.LabelOption = None,
-    combine: arguments.CombineOption = None,
-    context: arguments.ContextOption = None,
-    table: arguments.TableOption = None,
-    documents_table: arguments.DocumentsTable = None,
-    title: Annotated[str | None, typer.Option(help="Of the report.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="The same seed, the same result.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Of training; all cores.")] = None,
+    *,
+    given: Annotated[dict[str, Any], Given(Typed)],
     force: Annotated[
         bool,
         typer.Option(
@@ -143,30 +76,22 @@ def run(
 
     With options in a file: [bold]untilt run --config run.toml --time-limit 10m[/bold]
     """
-    labels = None if label is None else arguments.parse_labels(label)
-    given: dict[str, Any] = {
-        **reading, "bias": bias, "fallback": fallback, "method": method,
-        "trees": arguments.parse_count(trees, "--trees"), "time_limit": time_limit,
-        "metric": metric, "evaluator": evaluator,
-        "clip": arguments.parse_clip(clip), "among": among, "baseline": baseline,
-        "level": level, "folds": arguments.parse_count(folds, "--folds"), "split": split,
-        "label": None if labels is None else labels.option, "combine": combine,
-        "labels": None if labels is None else labels.kept,
-        "context": context,
-        "title": title, "seed": seed, "threads": threads, "out": out,
-    }  # fmt: skip
     with speaking(as_json=as_json, verbose=verbose) as output:
         from untilt.workflow.run import run as run_job
 
         export = arguments.export_of(ubi, hits_shown)
         if log is not None and export is not None:
             raise OptionError(f"there must be one log to read. Got {log} and --ubi.")
-        given = {
-            **given,
+        table, documents_table = (given.pop(each, None) for each in ("table", "documents_table"))
+        if "label" in given:
+            labels = arguments.parse_labels(given["label"])
+            given |= {"label": labels.option, "labels": labels.kept}
+        given |= {
             "log": export or arguments.with_table(log, table, "--table"),
             "documents": arguments.with_table(
-                reading.get("documents"), documents_table, "--documents-table"
+                given.get("documents"), documents_table, "--documents-table"
             ),
+            "out": out,
         }
         source, folder, options = _merged(given, config)
         result = run_job(
@@ -177,7 +102,7 @@ def run(
 
 def _merged(given: dict[str, Any], config: Path | None) -> tuple[Any, Path, dict[str, Any]]:
     """Source, folder and options: the file's, and over them those of the command line."""
-    from untilt.workflow.options import OBJECT, read_config
+    from untilt.workflow.config import OBJECT, read_config
 
     options = {} if config is None else read_config(config)
     options |= {name: value for name, value in given.items() if value is not None}
@@ -193,8 +118,7 @@ def _merged(given: dict[str, Any], config: Path | None) -> tuple[Any, Path, dict
             f"not as a file. Write it to a file and give it: --{objects[0]}."
         )
     reads_from(source, options)
-    plain = {n: v.value if isinstance(v, StrEnum) else v for n, v in options.items()}
-    return source, Path("untilt-run" if folder is None else folder), plain
+    return source, Path("untilt-run" if folder is None else folder), options
 
 
 def _teller(out: Output) -> Any:

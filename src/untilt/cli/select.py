@@ -1,31 +1,24 @@
 """`untilt select`: the best of several rankers, by held-out clicks."""
 
-from enum import StrEnum
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from untilt._core.addresses import place
 from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, speaking
+from untilt.cli.declared import method_option
 from untilt.cli.evaluate import draw_estimates, record_estimates, say_unshown
 from untilt.errors import OptionError
+from untilt.evaluation.options import JudgingOptions
 
 if TYPE_CHECKING:
     from untilt.selection.select import Selection
 
 
-class Judge(StrEnum):
-    """Who chooses between candidates."""
-
-    VALUE = "value"
-    LIKELIHOOD = "likelihood"
-
-
 def select(
-    reading: arguments.LogOptions,
     data: Annotated[
         Path, typer.Argument(metavar="LOG", help="A click log to train on.", parser=place)
     ],
@@ -47,14 +40,14 @@ def select(
     bias: arguments.BiasOption = None,
     method: Annotated[
         list[str] | None,
-        arguments.method_option(
+        method_option(
             "A correction to try; may be repeated: {weighting|objective}. Without, some "
             "usual tables."
         ),
     ] = None,
     ranker: Annotated[
         list[str] | None,
-        arguments.method_option("A ranker to try; may be repeated: {ranker}."),
+        method_option("A ranker to try; may be repeated: {ranker}."),
     ] = None,
     trees: Annotated[
         list[str] | None,
@@ -70,27 +63,14 @@ def select(
         ),
     ] = None,
     judge: Annotated[
-        Judge,
+        Literal["value", "likelihood"],
         typer.Option(
             help="Who chooses: value (the metric, corrected), or likelihood (how likely the "
             "scores make the held-out clicks)."
         ),
-    ] = Judge.VALUE,
-    metric: Annotated[
-        str, typer.Option(help="dcg@k, precision@k, arp or reciprocal@k.")
-    ] = "dcg@10",
-    evaluator: Annotated[
-        str | None,
-        arguments.method_option(
-            "How held-out clicks are corrected for the choice ({default evaluator} where not "
-            "given): {evaluator}.",
-            "--evaluator",
-            "--by",
-        ),
-    ] = None,
-    among: Annotated[
-        arguments.Among, typer.Option(help=arguments.AMONG_HELP)
-    ] = arguments.Among.LIST,
+    ] = "value",
+    *,
+    judging: JudgingOptions,
     baseline: arguments.BaselineRankers = None,
     folder: Annotated[
         Path | None,
@@ -106,6 +86,7 @@ def select(
         bool, typer.Option("--held-out", help="Of --valid, only queries that are not in LOG.")
     ] = False,
     seed: arguments.Seed = 0,
+    reading: arguments.LogOptions,
     as_json: arguments.AsJson = False,
     verbose: arguments.Verbose = False,
 ) -> None:
@@ -122,7 +103,7 @@ def select(
         arguments.check_ranker_out(out, card)
         arguments.check_plots(plot)
         arguments.check_share("--hold-out", hold_out)
-        curve, wanted = arguments.parse_bias(bias), as_rank_metric(metric)
+        curve, wanted = arguments.parse_bias(bias), as_rank_metric(judging.metric)
         candidates = _candidates(curve, method, ranker, trees, clip, threads, seed)
         context = arguments.context_of(curve)
         train = reading.read_to_train(output, data, context=context)
@@ -132,9 +113,9 @@ def select(
             held = reading.read(output, valid, to_rank=True, context=context)
             held = without_features(held, set(held.feature_names) - set(train.feature_names))
         selection = choose(
-            candidates, train=train, valid=held, bias=curve, judge=judge.value, metric=wanted,
-            evaluator=evaluator, among=among.value, baseline=baseline, folder=folder, n_jobs=jobs,
-            held_out=held_out,
+            candidates, train=train, valid=held, bias=curve, judge=judge, metric=wanted,
+            evaluator=judging.evaluator, among=judging.among, baseline=baseline, folder=folder,
+            n_jobs=jobs, held_out=held_out,
         )  # fmt: skip
         selection.ranker.save(out, card=card)
         _report(output, selection, out)

@@ -3,9 +3,8 @@
 import json
 import shlex
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -13,8 +12,9 @@ from untilt import catalog
 from untilt._core.files import replacing, replacing_all
 from untilt._core.places import refuse_taken
 from untilt._core.progress import progress
-from untilt.cli.arguments import AsJson, Seed, Verbose, method_option
+from untilt.cli.arguments import AsJson, Seed, Verbose
 from untilt.cli.console import Output, plain, speaking
+from untilt.cli.declared import method_option
 from untilt.cli.outputs import Force, Writes
 from untilt.errors import OptionError, did_you_mean
 
@@ -69,13 +69,6 @@ _READERS: dict[object, Callable[[str], float]] = {
 }
 
 
-class Traffic(StrEnum):
-    """How often queries are asked."""
-
-    UNIFORM = "uniform"
-    ZIPF = "zipf"
-
-
 def simulate(
     out: Annotated[
         Path,
@@ -111,8 +104,8 @@ def simulate(
     ] = None,
     depth: Annotated[int | None, typer.Option(min=1, help="Positions of a list.")] = None,
     traffic: Annotated[
-        Traffic, typer.Option(help="How often queries are asked.")
-    ] = Traffic.UNIFORM,
+        Literal["uniform", "zipf"], typer.Option(help="How often queries are asked.")
+    ] = "uniform",
     test_share: Annotated[
         float, typer.Option(min=0.01, max=0.9, help="Share of queries set aside for tests.")
     ] = 0.2,
@@ -159,7 +152,7 @@ def simulate(
                 sessions_per_query=sessions_per_query,
                 seed=seed,
                 depth=depth,
-                query_weights=traffic.value,
+                query_weights=traffic,
             )
             output.detail(f"simulated with {files.truth!r}")
             with progress("writing the labels"):

@@ -1,6 +1,5 @@
 """`untilt split`: a part of a log to train on, and one to evaluate on."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ from untilt._core.places import refuse_taken
 from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, speaking
 from untilt.errors import OptionError
+from untilt.workflow.options import SplitBy
 
 if TYPE_CHECKING:
     from untilt.data.read.ubi import Ubi
@@ -22,17 +22,7 @@ DOCUMENTS = ("train-documents.parquet", "test-documents.parquet")
 LABELS = ("train.txt", "test.txt")
 
 
-class SplitBy(StrEnum):
-    """What is kept together."""
-
-    QUERY = "query"
-    SESSION = "session"
-    TIME = "time"
-
-
 def split(
-    reading: arguments.LogOptions,
-    export: arguments.UbiOptions,
     data: Annotated[
         Path | None,
         typer.Argument(
@@ -50,7 +40,7 @@ def split(
         typer.Option(
             help="Whole queries, single sessions, or the earliest sessions (needs timestamp)."
         ),
-    ] = SplitBy.QUERY,
+    ] = "query",
     context: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMN", help="A context column to keep. May be repeated."),
@@ -60,6 +50,9 @@ def split(
     ] = False,
     seed: arguments.Seed = 0,
     force: outputs.Force = False,
+    *,
+    reading: arguments.LogOptions,
+    export: arguments.UbiOptions,
     as_json: arguments.AsJson = False,
     verbose: arguments.Verbose = False,
 ) -> None:
@@ -76,7 +69,7 @@ def split(
     with speaking(as_json=as_json, verbose=verbose) as output:
         arguments.check_out_folder(out)
         arguments.check_share("--share", share)
-        output.record(folder=out, by=by.value, share=share, seed=seed)
+        output.record(folder=out, by=by, share=share, seed=seed)
         names = LABELS if letor else CLICKS if reading.documents is None else CLICKS + DOCUMENTS
         refuse_taken(out, names, force=force)
         source = export.source(data)
@@ -95,13 +88,13 @@ def _split_clicks(
     from untilt.data.seen import overlap_with, seen_in
     from untilt.data.write_log import write_log
 
-    log = reading.read(output, data, collapse=by is not SplitBy.TIME, context=context)
-    if by is SplitBy.TIME and log.time is None:
+    log = reading.read(output, data, collapse=by != "time", context=context)
+    if by == "time" and log.time is None:
         raise OptionError(
             "--by time needs to know when sessions were: there is no column timestamp. Name it "
             "with --column timestamp=YOUR_COLUMN, or split by query."
         )
-    train, test = log.split(share, by=by.value, seed=seed)
+    train, test = log.split(share, by=by, seed=seed)
     parts = dict(zip((out / name for name in CLICKS), (train, test), strict=True))
     with_documents = reading.documents is not None
     for path, part in parts.items():
@@ -140,7 +133,7 @@ def _split_labels(
     from untilt.data.letor.read_letor import read_letor
     from untilt.data.letor.write_letor import write_letor
 
-    if by is not SplitBy.QUERY:
+    if by != "query":
         raise OptionError(f"judged lists have no sessions: --letor is split by query, not {by}.")
     train, test = read_letor(data).split(share, seed=seed)
     parts = dict(zip((out / name for name in LABELS), (train, test), strict=True))

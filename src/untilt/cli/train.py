@@ -12,11 +12,11 @@ from untilt._core.addresses import place
 from untilt.cli import arguments, outputs
 from untilt.cli.arguments import AsJson, Verbose
 from untilt.cli.console import Output, speaking
+from untilt.cli.declared import method_option
 from untilt.errors import check_choice
 
 
 def train(
-    reading: arguments.LogOptions,
     data: Annotated[
         Path,
         typer.Argument(
@@ -31,7 +31,7 @@ def train(
     card: outputs.Card = None,
     method: Annotated[
         str | None,
-        arguments.method_option(
+        method_option(
             "How position bias is corrected ({default weighting} where not given): "
             "{weighting|objective}. `untilt methods` says what each is, and which need --bias."
         ),
@@ -39,7 +39,7 @@ def train(
     bias: arguments.BiasOption = None,
     ranker: Annotated[
         str | None,
-        arguments.method_option("What is trained ({default ranker} where not given): {ranker}."),
+        method_option("What is trained ({default ranker} where not given): {ranker}."),
     ] = None,
     trees: Annotated[
         str,
@@ -58,6 +58,8 @@ def train(
         int | None, typer.Option(min=1, help="Threads; all where not given.")
     ] = None,
     seed: arguments.Seed = 0,
+    *,
+    reading: arguments.LogOptions,
     as_json: arguments.AsJson = False,
     verbose: arguments.Verbose = False,
 ) -> None:

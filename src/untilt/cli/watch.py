@@ -8,6 +8,7 @@ import typer
 from untilt._core.addresses import place
 from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, rates_record, rates_table, speaking
+from untilt.cli.declared import method_option
 from untilt.errors import OptionError
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ ALARM = 3  # the exit code; 1 is a bug of ours, 2 is bad input
 
 
 def watch(
-    reading: arguments.LogOptions,
     log: Annotated[
         list[Path],
         typer.Argument(
@@ -54,7 +54,7 @@ def watch(
     ] = 3,
     estimator: Annotated[
         str | None,
-        arguments.method_option("Also draw the curve of each period: {bias}."),
+        method_option("Also draw the curve of each period: {bias}."),
     ] = None,
     level: Annotated[
         float, typer.Option(help="1 minus the chance of a false alarm in one look.")
@@ -75,6 +75,8 @@ def watch(
         typer.Option(metavar="FILE", help="Write figures in the text format of Prometheus."),
         outputs.WRITES,
     ] = None,
+    *,
+    reading: arguments.LogOptions,
     as_json: arguments.AsJson = False,
     verbose: arguments.Verbose = False,
 ) -> None:

@@ -18,7 +18,7 @@ from untilt.rankers.trees.lambdamart import LambdaMART
 class DaskJob(WorkerOptions):
     """What `train_dask` was asked for."""
 
-    FIRST: ClassVar = (
+    FIRST: ClassVar[tuple[str, ...]] = (
         "ranker", "parts", "client", "documents", "host", "max_bin", "xgboost_params",
     )  # fmt: skip
 

@@ -18,7 +18,7 @@ from untilt.rankers.trees.lambdamart import LambdaMART
 class SparkJob(WorkerOptions):
     """What `train_spark` was asked for."""
 
-    FIRST: ClassVar = (
+    FIRST: ClassVar[tuple[str, ...]] = (
         "ranker", "frame", "n_workers", "documents", "host", "max_bin", "xgboost_params",
     )  # fmt: skip
 

@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from untilt._core import codec
+from untilt._core.declared import taking
 from untilt._core.files import replacing
 from untilt._core.places import refuse_inputs
 from untilt._core.store import locked
@@ -22,8 +23,9 @@ from untilt.rankers.base import Ranker
 from untilt.report import step_results as r
 from untilt.report.decision import Decision, write_figures, write_page
 from untilt.selection.fitting import CandidateStore
+from untilt.workflow.config import config_text, with_title
 from untilt.workflow.folder import RunFolder
-from untilt.workflow.options import RunOptions, config_text, options_of, with_title
+from untilt.workflow.options import RunOptions, RunSettings, settled
 from untilt.workflow.stage_bias import bias_choice, used_bias
 from untilt.workflow.stage_documents import click_models, reorder
 from untilt.workflow.stage_evaluate import evaluate_rankers
@@ -143,15 +145,29 @@ def _difference(difference: SystemDifference | None) -> tuple[str, str]:
     return f"{difference.value:+.4f}", f"[{ends.low:+.4f}, {ends.high:+.4f}]"
 
 
-def run(
-    log: Any,
-    folder: str | os.PathLike[str],
-    *,
-    tell: Callable[[str], None] | None = None,
-    command: str = "",
-    force: bool = False,
-    **options: Any,
-) -> RunResult:
+@dataclass(frozen=True)
+class RunRequest(RunSettings):
+    """What `run` was called with."""
+
+    FIRST: ClassVar[tuple[str, ...]] = (
+        "log",
+        "folder",
+        "tell",
+        "command",
+        "force",
+        *RunSettings.FIRST,
+    )
+
+    log: Any
+    folder: str | os.PathLike[str]
+    _: KW_ONLY
+    tell: Callable[[str], None] | None = None
+    command: str = ""
+    force: bool = False
+
+
+@taking(RunRequest)
+def run(request: RunRequest) -> RunResult:
     """The main job: read, audit, estimate the bias, train, choose, evaluate on held-out queries.
 
     The chosen method is trained again on all queries: that is the ranker to use. The estimate is
@@ -172,12 +188,13 @@ def run(
     tell : called with a sentence after each step
     command : how the run was started, for the record
     force : use a folder that holds other files, too; only files of our own names are replaced
-    options : the fields of `untilt.workflow.options.RunOptions`
+    further options : see `untilt.workflow.options.RunSettings`
     """
-    chosen = with_title(options_of(options), log)
+    log, tell, command = request.log, request.tell, request.command
+    chosen = with_title(settled(request), log)
     bias_choice(chosen.bias), parse_curve(chosen.fallback)  # wrong ones before long work
-    place = RunFolder(Path(folder))
-    place.check(force=force)
+    place = RunFolder(Path(request.folder))
+    place.check(force=request.force)
     refuse_inputs(place.written, (log, chosen.documents, *_files(chosen.bias)))
     place.mark_as_run_folder()
     with locked(place.work / "lock"):

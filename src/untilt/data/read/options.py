@@ -153,7 +153,7 @@ class WorkerOptions(LabelOptions, FeatureOptions, RowOptions):
 class ReadOptions(LabelOptions, DocumentOptions, ClickOptions):
     """The options of `read_log`."""
 
-    FIRST: ClassVar = (
+    FIRST: ClassVar[tuple[str, ...]] = (
         "source", "documents", "columns", "label", "labels", "context", "features",
         "positions_from", "grid", "missing", "text_ids", "collapse", "on_bad",
     )  # fmt: skip

@@ -1,0 +1,41 @@
+"""Options of judging rankers by clicks, each declared once for commands and `untilt.run`."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from untilt._core.declared import Option
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelOptions:
+    """Of commands and functions that give intervals."""
+
+    level: Annotated[
+        float,
+        Option(
+            "Of the intervals.",
+            must="lie between 0 and 1", hint="0.95 is usual.", fits=lambda level: 0 < level < 1,
+        ),
+    ] = 0.95  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgingOptions:
+    """What rankers are judged by, and what they order."""
+
+    metric: Annotated[str, Option("dcg@k, precision@k, arp or reciprocal@k.")] = "dcg@10"
+    evaluator: Annotated[
+        str | None,
+        Option(
+            "How position bias is taken out to judge by ({default evaluator} where not given): "
+            "{evaluator}.",
+            metavar="NAME",
+        ),
+    ] = None
+    among: Annotated[
+        Literal["list", "shown", "candidates"],
+        Option(
+            "Order each shown list anew, all documents that the log shows for a query, or all its "
+            "candidates."
+        ),
+    ] = "list"
