@@ -5,7 +5,7 @@ import pytest
 
 import untilt as ut
 from untilt._core import ragged
-from untilt.data.shown import check_shown, what_was_shown
+from untilt.data.shown import check_shown, examine_impressions
 from untilt.errors import IdentifiabilityError
 from untilt.facts import codes
 
@@ -43,14 +43,14 @@ def cut(log):
 
 
 def refusal(log):
-    found = what_was_shown(log).refusal
+    found = examine_impressions(log).refusal
     return None if found is None else found.code
 
 
 def test_clicks_alone(whole, rng):
     log = bare(whole, 1.0, rng)
     assert refusal(log) == "audit.clicks-only"
-    assert what_was_shown(log).bare_share == 1
+    assert examine_impressions(log).bare_share == 1
     assert refusal(log.collapse()) == "audit.clicks-only"
 
 
@@ -85,7 +85,7 @@ def test_an_audit_says_it_and_advises_nothing(whole, rng):
 def test_a_log_with_many_sessions_of_clicks_alone_is_refused(share, whole, rng):
     log = bare(whole, share, rng)
     assert refusal(log) == "audit.mostly-clicks-only"
-    assert what_was_shown(log).bare_share == pytest.approx(share, abs=0.03)
+    assert examine_impressions(log).bare_share == pytest.approx(share, abs=0.03)
     with pytest.raises(IdentifiabilityError):
         ut.AllPairs().fit(log)
 
@@ -93,20 +93,20 @@ def test_a_log_with_many_sessions_of_clicks_alone_is_refused(share, whole, rng):
 def test_a_log_with_some_sessions_of_clicks_alone_is_doubted(whole, rng):
     log = bare(whole, 0.1, rng)
     assert refusal(log) is None
-    assert codes(what_was_shown(log).doubts) == ["audit.partly-clicks-only"]
+    assert codes(examine_impressions(log).doubts) == ["audit.partly-clicks-only"]
     assert "audit.partly-clicks-only" in codes(ut.audit(log).warnings)
 
 
 def test_sessions_that_end_with_their_last_click(whole):
     assert refusal(cut(whole)) == "audit.cut-at-last-click"
-    assert what_was_shown(whole).cut_share < 0.2
+    assert examine_impressions(whole).cut_share < 0.2
 
 
 def test_a_sample_of_the_rows_without_a_click(whole, rng):
     sampled = with_rows(whole, (whole.label > 0) | (rng.random(len(whole.label)) < 0.3))
     assert refusal(sampled) is None
-    assert codes(what_was_shown(sampled).doubts) == ["audit.rows-missing"]
-    assert what_was_shown(sampled).missing_share == pytest.approx(0.7, abs=0.1)
+    assert codes(examine_impressions(sampled).doubts) == ["audit.rows-missing"]
+    assert examine_impressions(sampled).missing_share == pytest.approx(0.7, abs=0.1)
 
 
 def test_dwell_times_of_clicked_documents_alone(whole, rng):
@@ -121,14 +121,14 @@ def test_dwell_times_of_clicked_documents_alone(whole, rng):
 
 def test_an_ordinary_log_is_not_doubted(whole):
     assert refusal(whole) is None
-    assert what_was_shown(whole).doubts == ()
+    assert examine_impressions(whole).doubts == ()
     check_shown(whole)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_the_top_of_an_ordinary_log_is_not_doubted(k, whole):
     assert refusal(whole.top(k)) is None
-    assert what_was_shown(whole.top(k)).doubts == ()
+    assert examine_impressions(whole.top(k)).doubts == ()
 
 
 def test_sessions_with_a_click_alone_are_not_refused(whole):
@@ -141,14 +141,14 @@ def test_lists_of_one_document_are_fine(make_log, rng):
     """A widget with one document, clicked in two of three sessions, beside lists of five."""
     made = [(q, [0], [0] if rng.random() < 0.67 else [], 1) for q in range(40) for _ in range(20)]
     made += [(q, [0, 1, 2, 3, 4], [0], 1) for q in range(40)]
-    found = what_was_shown(make_log(made))
+    found = examine_impressions(make_log(made))
     assert (found.refusal, found.doubts, found.bare_share) == (None, (), 0)
 
 
 def test_gaps_that_have_nothing_to_do_with_clicks_are_fine(whole, rng):
     """An advertisement at position 3 in all lists, and 10% of the rows lost."""
     log = with_rows(whole, (whole.position != 3) & (rng.random(len(whole.label)) < 0.9))
-    assert (refusal(log), what_was_shown(log).doubts) == (None, ())
+    assert (refusal(log), examine_impressions(log).doubts) == (None, ())
 
 
 def test_people_who_click_everything_are_few(whole, rng):

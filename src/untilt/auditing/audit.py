@@ -34,7 +34,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
 from untilt.data.footprint import check_room
 from untilt.data.rates import FEW_CLICKS, ClickRates
-from untilt.data.shown import Shown, what_was_shown
+from untilt.data.shown import ImpressionCheck, examine_impressions
 from untilt.data.transform import without_features
 from untilt.errors import OptionError
 from untilt.facts import Fact
@@ -94,7 +94,7 @@ class Audit(Portable, View):
     versions: Versions | None = None
     leaks: tuple[Leak, ...] = ()
     position_features: tuple[str, ...] = ()
-    shown: Shown | None = None
+    shown: ImpressionCheck | None = None
     reading: ReadingTests | None = None
     json_properties: ClassVar[tuple[str, ...]] = (
         "is_identified", "comparable", "not_comparable", "next_step", "advice", "verdict", "notes",
@@ -213,7 +213,7 @@ def audit(log: ClickLog, *, level: float = 0.95) -> Audit:
     honest = without_features(log, knowing)
     versions = versions_of(honest)
     drifts = versions is not None and versions.drifts
-    shown = what_was_shown(log)
+    shown = examine_impressions(log)
     evidence = None if drifts or shown.refusal else _evidence(clicks, graph, level)
     return Audit(
         label_name=log.label_name,

@@ -31,7 +31,7 @@ from untilt.bias.em.trust_em import TrustEM
 from untilt.bias.experiments.assignment import experiments_of, has_several_experiments
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, position_counts
-from untilt.data.transform import apart_by, later_half
+from untilt.data.transform import later_half, split_queries_by
 from untilt.facts import Fact
 
 SIZE = 0.05  # of all tests together
@@ -311,7 +311,7 @@ def _ranker(log: ClickLog, level: float, reach: int) -> Iterator[ReadingTest]:
         return
     ranker = log.ranker
     if has_several_experiments(log):
-        log = apart_by(log, experiments_of(log))
+        log = split_queries_by(log, experiments_of(log))
     tests = []
     for name, cells in _against_others(log, ranker, log.ranker_names):
         both = (*_level(cells, "ranker", level), *_slope(cells, "ranker", level, reach))

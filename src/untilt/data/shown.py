@@ -37,7 +37,7 @@ FEWEST_AT_ALL = 10  # sessions with a click, before it is no accident that all r
 
 
 @dataclass(frozen=True)
-class Shown:
+class ImpressionCheck:
     """What a log holds besides clicks.
 
     sessions, impressions, unclicked : how many there are; `unclicked` counts impressions
@@ -82,7 +82,7 @@ class Shown:
         return tuple(f for f, holds in zip((partly, sparse), doubted, strict=True) if holds)
 
 
-def what_was_shown(log: ClickLog) -> Shown:
+def examine_impressions(log: ClickLog) -> ImpressionCheck:
     """Look at the rows of each session; any label above 0 is a click."""
     clicked, n = log.label > 0, ragged.lengths(log.indptr)
     clicks = ragged.sums_by_list(log.indptr, clicked)
@@ -93,7 +93,7 @@ def what_was_shown(log: ClickLog) -> Shown:
     # Lists that reach the lowest position of the log are not cut, wherever the clicks are.
     mixed = (n > clicks)[some] & (log.position[last] < log.depth)
     ends_clicked = clicked[last] & mixed
-    return Shown(
+    return ImpressionCheck(
         sessions=log.n_sessions,
         impressions=log.n_impressions,
         unclicked=int(np.dot(n - clicks, log.sessions)),
@@ -134,6 +134,6 @@ def _missing_share(log: ClickLog, n: IntArray) -> float:
 
 def check_shown(log: ClickLog) -> None:
     """Raise where a log holds too little besides clicks for anything to be learned from it."""
-    refusal = what_was_shown(log).refusal
+    refusal = examine_impressions(log).refusal
     if refusal is not None:
         raise IdentifiabilityError(str(refusal))

@@ -51,8 +51,8 @@ def restrict_queries(log: ClickLog, queries: IntArray) -> ClickLog:
     )
 
 
-def apart_by(log: ClickLog, group: IntArray) -> ClickLog:
-    """Each query as one query for each group of its lists: what they show is never compared.
+def split_queries_by(log: ClickLog, group: IntArray) -> ClickLog:
+    """Each query as one query for each group of its lists, so that groups are never compared.
 
     group : (lists,) numbers from 0 on. Documents that no list shows are left out
     """

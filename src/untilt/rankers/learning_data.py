@@ -14,7 +14,7 @@ from untilt.bias.given import BiasLike, as_position_bias, numbered_for
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, counts_from_rows
 from untilt.data.judged import JudgedLists
-from untilt.data.shown import check_shown, what_was_shown
+from untilt.data.shown import check_shown, examine_impressions
 from untilt.data.slates import Slates
 from untilt.errors import OptionError, ShapeError, check_choice
 from untilt.objectives.click_losses import SidedListwise, SidedPointwise
@@ -254,7 +254,7 @@ def _from_log(log: ClickLog, weighting: object) -> TrainingLists:
     if log.n_lists == 0:
         raise OptionError("this log has no sessions to train on.")
     # Numbers above 0 differ and can be learned from; shares of odd sessions harm estimates alone.
-    if log.is_binary and not what_was_shown(log).unclicked:
+    if log.is_binary and not examine_impressions(log).unclicked:
         check_shown(log)
     features, log = log.features, log.collapse()
     # Counting, not sorting: a log has far more rows than documents.

@@ -63,7 +63,7 @@ _OTHER_NAMES = {
 
 
 @dataclass(frozen=True)
-class Layout:
+class ColumnRoles:
     """Their column for each role, label and context, and the columns that are features.
 
     chosen : what was asked for as features (a name or a pattern) and the columns that it stands for
@@ -79,15 +79,15 @@ class Layout:
         """The columns that are features, each once."""
         return tuple(dict.fromkeys(name for fits in self.chosen.values() for name in fits))
 
-    def without(self, role: str) -> "Layout":
+    def without(self, role: str) -> "ColumnRoles":
         """Without an optional role."""
         return replace(self, roles={k: v for k, v in self.roles.items() if k != role})
 
-    def with_count(self, column: str) -> "Layout":
+    def with_count(self, column: str) -> "ColumnRoles":
         """With the column of counts."""
         return replace(self, roles={**self.roles, "count": column})
 
-    def by_numbers(self, is_number: Callable[[str], bool]) -> "Layout":
+    def by_numbers(self, is_number: Callable[[str], bool]) -> "ColumnRoles":
         """Without columns that fit a pattern but hold no numbers; one that is named stays."""
         kept = {
             text: tuple(
@@ -120,26 +120,26 @@ def log_layout(
     context: Sequence[str],
     features: Features,
     with_time: bool,
-) -> Layout:
+) -> ColumnRoles:
     """The layout of an impressions table."""
     check_mapping(columns, labels, context)
     wanted = [*_place(source, columns), *labels, *context]
-    roles = {role: _theirs(source, columns.get(role) or role) for role in wanted}
+    roles = {role: _source_column(source, columns.get(role) or role) for role in wanted}
     for role in (*OPTIONAL, FLAG, VERSION):
         theirs = columns.get(role, role if role in OPTIONAL else None)
         # Asked for by name it must be there; under our own name it may be.
         if theirs is not None and (role in columns or source.named(theirs)):
-            roles[role] = _theirs(source, theirs)
+            roles[role] = _source_column(source, theirs)
     _refuse_missing(source, roles)
     if not with_time:
         roles.pop("timestamp", None)
-    used = {*roles.values(), _theirs(source, columns.get("timestamp") or "timestamp")}
+    used = {*roles.values(), _source_column(source, columns.get("timestamp") or "timestamp")}
     chosen = {label: roles.pop(label) for label in labels}
     known = {name: roles.pop(name) for name in context}
-    return Layout(roles, chosen, choose_features(source, features, used), known)
+    return ColumnRoles(roles, chosen, choose_features(source, features, used), known)
 
 
-def _theirs(source: Source, name: str) -> str:
+def _source_column(source: Source, name: str) -> str:
     """The column of this name, in whatever case; the name itself where there is none."""
     return source.named(name) or name
 
@@ -161,7 +161,7 @@ def _place(source: Source, columns: Mapping[str, str | None]) -> tuple[str, ...]
 
 def documents_layout(
     source: Source, *, columns: Mapping[str, str | None], features: Features
-) -> Layout:
+) -> ColumnRoles:
     """The layout of a documents table: our names for the keys, or the log's.
 
     A table without a query, and without a column that may be one, is about documents alone.
@@ -169,15 +169,15 @@ def documents_layout(
     roles = {}
     for role in KEYS if columns.get(VERSION) is None else (*KEYS, VERSION):
         theirs = columns.get(role) or role
-        roles[role] = source.named(theirs) or _theirs(source, role)
+        roles[role] = source.named(theirs) or _source_column(source, role)
     if not source.has(roles["query_id"]) and not _hint("query_id", "query_id", source.columns):
         del roles["query_id"]
     _refuse_missing(source, roles)
     used = set(roles.values())
     if features is None:
         features = [name for name in source.columns if name not in used]
-        return Layout(roles, {}, {"*": tuple(features)}, {})
-    return Layout(roles, {}, choose_features(source, features, used), {})
+        return ColumnRoles(roles, {}, {"*": tuple(features)}, {})
+    return ColumnRoles(roles, {}, choose_features(source, features, used), {})
 
 
 def choose_features(
@@ -346,7 +346,7 @@ class Impressions:
 
 
 @dataclass(frozen=True)
-class Summary:
+class LogSummary:
     """What the fast path must know before it packs the log."""
 
     n_rows: int
@@ -360,7 +360,7 @@ class Summary:
     is_stated: bool = False
 
 
-def id_fields(layout: Layout, types: Types, text_ids: frozenset[str]) -> list[Field]:
+def id_fields(layout: ColumnRoles, types: Types, text_ids: frozenset[str]) -> list[Field]:
     """The key columns of a table."""
     return [
         Field(
@@ -374,7 +374,7 @@ def id_fields(layout: Layout, types: Types, text_ids: frozenset[str]) -> list[Fi
     ]
 
 
-def cell_sql(layout: Layout, types: Types, *, positions_from: int) -> tuple[str, str]:
+def cell_sql(layout: ColumnRoles, types: Types, *, positions_from: int) -> tuple[str, str]:
     """Row and column of a grid, from 1; NULL where they are none."""
     row, column = (
         whole_sql(types[layout.roles[role]], role, most=DEEPEST, least=positions_from)
@@ -383,7 +383,9 @@ def cell_sql(layout: Layout, types: Types, *, positions_from: int) -> tuple[str,
     return row, column
 
 
-def _place_field(layout: Layout, types: Types, positions_from: int, grid: Grid | None) -> Field:
+def _place_field(
+    layout: ColumnRoles, types: Types, positions_from: int, grid: Grid | None
+) -> Field:
     """The position, or the number of the cell of a grid."""
     if grid is not None:
         row, column = cell_sql(layout, types, positions_from=positions_from)
@@ -411,7 +413,7 @@ def _place_field(layout: Layout, types: Types, positions_from: int, grid: Grid |
 
 
 def log_fields(
-    layout: Layout,
+    layout: ColumnRoles,
     types: Types,
     text_ids: frozenset[str],
     *,
@@ -437,8 +439,8 @@ def log_fields(
     return (*fields, *_optional_fields(layout, types))
 
 
-def _optional_fields(layout: Layout, types: Types) -> list[Field]:
-    fields = _who_made_it(layout, types)
+def _optional_fields(layout: ColumnRoles, types: Types) -> list[Field]:
+    fields = _ranker_fields(layout, types)
     if "count" in layout.roles:
         column = types[layout.roles["count"]]
         sql = whole_sql(column, "count", most=MOST_COUNT)
@@ -451,7 +453,7 @@ def _optional_fields(layout: Layout, types: Types) -> list[Field]:
     return fields
 
 
-def _who_made_it(layout: Layout, types: Types) -> list[Field]:
+def _ranker_fields(layout: ColumnRoles, types: Types) -> list[Field]:
     """The ranker: a column, a flag for random order, or both ("shuffle:" before the name)."""
     flag = types[layout.roles[FLAG]] if FLAG in layout.roles else None
     column = types[layout.roles["ranker"]] if "ranker" in layout.roles else flag
@@ -515,7 +517,7 @@ def _refuse_many(database: Database, view: str) -> None:
         )
 
 
-def stated_summary(log: Impressions, stated: Stated) -> Summary | None:
+def stated_summary(log: Impressions, stated: Stated) -> LogSummary | None:
     """The summary that a clean log has if its file is right; None where that says too little."""
     known = {field.alias: stated.get(field.column.name) for field in log.fields}
     numbers = [known[field.alias] for field in log.fields if field.is_number]
@@ -530,10 +532,10 @@ def stated_summary(log: Impressions, stated: Stated) -> Summary | None:
     if first < 1 or depth > DEEPEST or any(least < 0 for _, least, _ in labels):
         return None
     most = tuple(most for _, _, most in labels)
-    return Summary(n_rows, True, depth, most, (bounds[0], bounds[1]), is_stated=True)
+    return LogSummary(n_rows, True, depth, most, (bounds[0], bounds[1]), is_stated=True)
 
 
-def summarise(database: Database, view: str, log: Impressions) -> Summary:
+def summarise(database: Database, view: str, log: Impressions) -> LogSummary:
     """One look over the log: whether any row is bad, how deep it goes, how large values get.
 
     Parquet files store least and greatest values, but a damaged file may lie there. The typed
@@ -556,7 +558,7 @@ def summarise(database: Database, view: str, log: Impressions) -> Summary:
             numbers, largest_and_broken[::2], largest_and_broken[1::2], strict=True
         )
     }
-    return Summary(
+    return LogSummary(
         n_rows=n_rows,
         is_clean=all(count == n_rows for count in present),
         depth=largest["position"] or 0,

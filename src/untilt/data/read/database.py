@@ -54,7 +54,7 @@ class Database:
 
     connection: "duckdb.DuckDBPyConnection"
     scratch: Path
-    tasks: "Tasks"
+    tasks: "Statements"
 
     def run(self, sql: str) -> None:
         """Execute a statement that returns nothing of interest."""
@@ -184,7 +184,7 @@ class Database:
 
     def _wait_for(self, work: Callable[[], T], *, interrupting: bool = False) -> T:
         """The result. Ctrl-C ends the statement first, however often it is pressed."""
-        task = Task(work)
+        task = Statement(work)
         self.tasks.put(task)
         pressed = False
         while True:
@@ -204,7 +204,7 @@ class Database:
         return cast("T", result)
 
 
-class Task:
+class Statement:
     """A statement, and what came of it.
 
     With a bare lock and a list in place of a `Future`: Ctrl-C may come between any two steps of the
@@ -225,13 +225,13 @@ class Task:
         self.over.release()
 
 
-Tasks = SimpleQueue[Task | None]  # its `put` and `get` are one step each
+Statements = SimpleQueue[Statement | None]  # its `put` and `get` are one step each
 
 
 @contextmanager
-def _worker() -> Iterator[Tasks]:
+def _worker() -> Iterator[Statements]:
     """A thread that runs what is put, in order, and ends after what was put in the block."""
-    tasks: Tasks = SimpleQueue()
+    tasks: Statements = SimpleQueue()
 
     def work() -> None:
         while (task := tasks.get()) is not None:

@@ -35,7 +35,7 @@ from untilt.data.read.columns import (
     OPTIONAL,
     REQUIRED,
     VERSION,
-    Layout,
+    ColumnRoles,
     check_mapping,
 )
 from untilt.data.read.database import Database
@@ -90,7 +90,7 @@ DIALECTS = {
 
 
 @dataclass(frozen=True)
-class Key:
+class CollapseColumns:
     """The columns of a log by what they do in the collapse.
 
     Parameters
@@ -110,7 +110,7 @@ class Key:
     count: str | None
 
     @classmethod
-    def of(cls, layout: Layout) -> "Key":
+    def of(cls, layout: ColumnRoles) -> "CollapseColumns":
         """From the roles of columns."""
         roles = layout.roles
         versions = [roles[VERSION]] if VERSION in roles else []
@@ -192,13 +192,13 @@ def collapse_sql(
         theirs = named.get(role)
         if theirs is not None and role != "timestamp":
             roles[role] = theirs
-    layout = Layout(
+    layout = ColumnRoles(
         roles,
         {name: named.get(name) or name for name in (label, *labels)},
         {name: (name,) for name in features},
         {name: named.get(name) or name for name in context},
     )
-    key = Key.of(layout)
+    key = CollapseColumns.of(layout)
     most = key.most_depth(DIALECTS[dialect])
     if isinstance(depth, bool) or not isinstance(depth, int) or not 1 <= depth <= most:
         raise OptionError(
@@ -209,7 +209,9 @@ def collapse_sql(
     return counted_sql(table, key, depth, DIALECTS[dialect])
 
 
-def counted_sql(table: str, key: Key, depth: int, dialect: Dialect, count: str = COUNT) -> str:
+def counted_sql(
+    table: str, key: CollapseColumns, depth: int, dialect: Dialect, count: str = COUNT
+) -> str:
     """The collapse of a table; `count` is the name of the counts where the log has none."""
     name = dialect.name
     query, session = name(key.query), name(key.session)
@@ -248,7 +250,7 @@ FROM {table}
 WHERE {query} IS NULL OR {session} IS NULL"""
 
 
-def _pivot(key: Key, depth: int, dialect: Dialect) -> list[str]:
+def _pivot(key: CollapseColumns, depth: int, dialect: Dialect) -> list[str]:
     """A session in one row: how many rows it has, its cells, and what its rows share."""
     name, comparable = dialect.name, dialect.comparable
     present = [f"{name(column)} IS NOT NULL" for column in key.needed[1:]]
@@ -271,7 +273,7 @@ def _pivot(key: Key, depth: int, dialect: Dialect) -> list[str]:
     return made
 
 
-def _is_clean_sql(key: Key, depth: int) -> str:
+def _is_clean_sql(key: CollapseColumns, depth: int) -> str:
     """As many rows as positions that are filled, and all rows alike in what they share."""
     filled = " + ".join(f"CASE WHEN u_0_{k} IS NULL THEN 0 ELSE 1 END" for k in slots(depth))
     rules = [f"u_n = {filled}"]
@@ -284,7 +286,7 @@ def _is_clean_sql(key: Key, depth: int) -> str:
     return " AND ".join(rules)
 
 
-def _group(key: Key, depth: int) -> list[str]:
+def _group(key: CollapseColumns, depth: int) -> list[str]:
     cells = [f"u_{j}_{k}" for j in range(len(key.cells)) for k in slots(depth)]
     return ["u_query", "u_odd", *cells, *(f"u_low_{j}" for j in range(len(key.shared)))]
 
@@ -321,7 +323,7 @@ class Engine(ABC):
         """How many rows each position has, of 1 to `DEEPEST`."""
 
     @abstractmethod
-    def counted(self, key: Key, depth: int, count: str) -> Any:
+    def counted(self, key: CollapseColumns, depth: int, count: str) -> Any:
         """The rows of the counted log, in the same form as `rows`."""
 
     @property
@@ -338,8 +340,8 @@ def engine_source(database: Database, engine: Engine, name: str, rows: Any = Non
             found = engine.rows(columns) if rows is None else rows
         return open_stream(database, found, name, engine.what).load(columns, _ids)
 
-    def counted(layout: Layout) -> tuple[Layout, Source]:
-        key = Key.of(layout)
+    def counted(layout: ColumnRoles) -> tuple[ColumnRoles, Source]:
+        key = CollapseColumns.of(layout)
         count = key.count or free_name(engine.columns)
         with progress("counting sessions where they live"), translated(engine.what):
             depth = depth_for(engine.rows_at(key.position), key.most_depth(engine.dialect))
@@ -419,7 +421,7 @@ class IbisTable(Engine):
         counts = at.group_by(u_position=at[position]).aggregate(u_n=at.count()).to_pyarrow()
         return dict(zip(counts["u_position"].to_pylist(), counts["u_n"].to_pylist(), strict=True))
 
-    def counted(self, key: Key, depth: int, count: str) -> Any:
+    def counted(self, key: CollapseColumns, depth: int, count: str) -> Any:
         """The rows of the counted log."""
         backend = self.table.get_backend().name
         schema = self.table.schema()
@@ -439,7 +441,7 @@ def _fetched(table: Any) -> Any:
     return table.to_pyarrow_batches(chunk_size=_BATCH)
 
 
-def counted_table(table: Any, key: Key, depth: int, count: str) -> Any:
+def counted_table(table: Any, key: CollapseColumns, depth: int, count: str) -> Any:
     """`counted_sql` as an Ibis expression."""
     import ibis
 
@@ -500,7 +502,7 @@ def _comparable(value: Any) -> Any:
     return value.cast("int8") if value.type().is_boolean() else value
 
 
-def _is_clean(pivot: Any, key: Key, depth: int) -> Any:
+def _is_clean(pivot: Any, key: CollapseColumns, depth: int) -> Any:
     filled = reduce(add, [pivot[f"u_0_{k}"].notnull().ifelse(1, 0) for k in slots(depth)])
     rules = [pivot["u_n"] == filled]
     for j in range(len(key.shared)):
@@ -554,7 +556,7 @@ class SparkTable(Engine):
         frame = self.frame.where(f"{at} BETWEEN 1 AND {DEEPEST}")
         return {found[0]: found[1] for found in frame.groupBy(at).count().collect()}
 
-    def counted(self, key: Key, depth: int, count: str) -> Any:
+    def counted(self, key: CollapseColumns, depth: int, count: str) -> Any:
         """The rows of the counted log."""
         view = f"untilt_{uuid4().hex}"
         session = self.frame.sparkSession

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from untilt._core.addresses import Address
 from untilt._core.progress import progress
 from untilt.data.depth import DEEPEST
-from untilt.data.read.columns import Layout
+from untilt.data.read.columns import ColumnRoles
 from untilt.data.read.database import Database, quoted, translated_errors
 from untilt.data.read.engines import (
     DIALECTS,
+    CollapseColumns,
     Dialect,
     Engine,
-    Key,
     counted_sql,
     depth_for,
     engine_source,
@@ -63,13 +63,13 @@ def open_address(database: Database, address: Address, name: str) -> Source:
             cursor.execute(_select(in_sql, types, columns, ids))
             return materialised(database, name, cursor.fetch_record_batch())
 
-    def counted(layout: Layout) -> tuple[Layout, Source] | None:
+    def counted(layout: ColumnRoles) -> tuple[ColumnRoles, Source] | None:
         """Equal sessions counted by the server; None where it cannot compare: text for numbers.
 
         Columns have the types in which rows would come, so that the log is the same; counted rows
         come piece by piece, as rows do.
         """
-        key, dialect = Key.of(layout), DIALECTS["postgres"]
+        key, dialect = CollapseColumns.of(layout), DIALECTS["postgres"]
         if not {types[each] for each in (key.position, key.count) if each} <= _NUMBERS:
             return None
         count = key.count or free_name(tuple(types))
@@ -227,7 +227,7 @@ class PostgresTable(Engine):
         )
         return dict(zip(counts["u_position"].to_pylist(), counts["u_n"].to_pylist(), strict=True))
 
-    def counted(self, key: Key, depth: int, count: str) -> Any:
+    def counted(self, key: CollapseColumns, depth: int, count: str) -> Any:
         """The rows of the counted log."""
         return self._fetched(counted_sql(self.table, key, depth, self.dialect, count))
 

@@ -15,10 +15,10 @@ from untilt.data.read.collapse.assemble import NotCleanError, Wanted, assemble
 from untilt.data.read.columns import (
     KEYS,
     VERSION,
+    ColumnRoles,
     DocumentFields,
     Impressions,
-    Layout,
-    Summary,
+    LogSummary,
     Types,
     cell_sql,
     create_view,
@@ -46,12 +46,12 @@ FEATURES_BY_DOCUMENT = note(
 
 
 @dataclass(frozen=True)
-class Table:
+class LoadedTable:
     """A loaded table: its name, whose it is, and the columns that it was loaded for."""
 
     name: str
     source: Source
-    layout: Layout
+    layout: ColumnRoles
     types: Types
     ignored: tuple[str, ...] = ()
 
@@ -81,7 +81,9 @@ def _read_here(request: Request) -> tuple[ClickLog, ReadReport]:
         return clicks, replace(report, bad=(*log.source.left_out, *report.bad), notes=notes)
 
 
-def _tables(database: Database, request: Request) -> tuple[Request, Table, Table | None]:
+def _tables(
+    database: Database, request: Request
+) -> tuple[Request, LoadedTable, LoadedTable | None]:
     """Open both tables and settle their columns; the request as it applies to them."""
     columns = request.columns or {}
     if request.documents is None and columns.get(VERSION) is not None:
@@ -121,7 +123,7 @@ def _tables(database: Database, request: Request) -> tuple[Request, Table, Table
     return request, log, documents
 
 
-def _may_be_counted(request: Request, layout: Layout) -> bool:
+def _may_be_counted(request: Request, layout: ColumnRoles) -> bool:
     """Whether the engine that holds the log may count its sessions: by positions, without times."""
     halves = request.collapse == "halves" and "timestamp" in layout.roles
     return bool(request.collapse) and not halves and "position" in layout.roles
@@ -139,7 +141,7 @@ def _open_export(database: Database, export: Export, request: Request) -> Source
     )
 
 
-def _for_all_queries(database: Database, log: Table, documents: Table) -> Table:
+def _for_all_queries(database: Database, log: LoadedTable, documents: LoadedTable) -> LoadedTable:
     """A table with one row per document as one with a row per query that showed it, too."""
     query, shown = (log.types[log.layout.roles[role]] for role in KEYS)
     own, name = documents.types[documents.layout.roles["doc_id"]], f"{documents.name}_of_queries"
@@ -161,10 +163,10 @@ def _for_all_queries(database: Database, log: Table, documents: Table) -> Table:
 def _load(
     database: Database,
     source: Source,
-    layout: Layout,
+    layout: ColumnRoles,
     features: Features,
     ignored: tuple[str, ...] = (),
-) -> Table:
+) -> LoadedTable:
     """Load a table; `ignored` are columns that were left out before."""
     for column in layout.names:
         if "\0" in column or not is_utf8(column):
@@ -174,12 +176,12 @@ def _load(
         types = {name: Column(name, type_) for name, type_ in database.columns(name).items()}
     numbers = frozenset(name for name, column in types.items() if column.is_numeric)
     kept, more = _numbers(source.what, layout, numbers, features)
-    return Table(name, source, kept, types, (*ignored, *more))
+    return LoadedTable(name, source, kept, types, (*ignored, *more))
 
 
 def _numbers(
-    what: str, layout: Layout, numbers: frozenset[str], features: Features
-) -> tuple[Layout, tuple[str, ...]]:
+    what: str, layout: ColumnRoles, numbers: frozenset[str], features: Features
+) -> tuple[ColumnRoles, tuple[str, ...]]:
     """A rule for features takes the columns that hold numbers; those that it leaves out."""
     kept = layout.by_numbers(lambda column: column in numbers)
     for text, columns in kept.chosen.items():
@@ -191,7 +193,9 @@ def _numbers(
     return kept, tuple(column for column in layout.features if column not in kept.features)
 
 
-def _text_ids(database: Database, tables: Sequence[Table], request: Request) -> frozenset[str]:
+def _text_ids(
+    database: Database, tables: Sequence[LoadedTable], request: Request
+) -> frozenset[str]:
     """Roles whose ids are text. Where two tables differ, text is what both can be."""
     keys = [role for role in (*KEYS, VERSION) if role in tables[-1].layout.roles]
     columns = [
@@ -208,7 +212,7 @@ def _text_ids(database: Database, tables: Sequence[Table], request: Request) -> 
 
 
 def _read(
-    database: Database, request: Request, log: Table, documents: Table | None
+    database: Database, request: Request, log: LoadedTable, documents: LoadedTable | None
 ) -> tuple[ClickLog, ReadReport]:
     tables = [log] if documents is None else [log, documents]
     text_ids = _text_ids(database, tables, request)
@@ -257,7 +261,7 @@ def _read(
 def _if_clean(
     database: Database,
     wanted: Wanted,
-    summary: Summary,
+    summary: LogSummary,
     documents: str | None,
     what: str,
     ignored: tuple[str, ...],
@@ -270,7 +274,7 @@ def _if_clean(
     return clicks, ReadReport(what, summary.n_rows, 0, (), ignored, changing)
 
 
-def _grid(database: Database, request: Request, log: Table, start: int) -> Grid | None:
+def _grid(database: Database, request: Request, log: LoadedTable, start: int) -> Grid | None:
     """The grid of a log with rows and columns: as given, else as large as the log has it."""
     if "row" not in log.layout.roles:
         if request.grid is not None:
@@ -286,7 +290,7 @@ def _grid(database: Database, request: Request, log: Table, start: int) -> Grid 
     return Grid(int(rows or 1), int(columns or 1))
 
 
-def _within_depth(database: Database, log: Impressions) -> tuple[Summary, BadRows | None]:
+def _within_depth(database: Database, log: Impressions) -> tuple[LogSummary, BadRows | None]:
     """What the log is like, and the rows that it must do without because they lie too deep."""
     with progress("looking over the log"):
         summary = summarise(database, "impressions", log)
@@ -296,7 +300,7 @@ def _within_depth(database: Database, log: Impressions) -> tuple[Summary, BadRow
         return summarise(database, "impressions", log), deep
 
 
-def _has_times(database: Database, log: Table) -> bool:
+def _has_times(database: Database, log: LoadedTable) -> bool:
     """Whether every row says when; for halves of the time alone no row is refused."""
     if "timestamp" not in log.layout.roles:
         return False

@@ -22,7 +22,7 @@ from untilt.facts import Fact
 
 if TYPE_CHECKING:
     from untilt.data.read.bad_rows import BadRows
-    from untilt.data.read.columns import Layout
+    from untilt.data.read.columns import ColumnRoles
 
 # (n, least, most) of columns of whole numbers, as a file states them; it may be wrong
 Stated = dict[str, tuple[int, int, int]]
@@ -50,7 +50,7 @@ class Source:
     stated: Callable[[], Stated] = dict
     # Where an engine can count equal sessions itself: the counted log of a layout, which is None
     # where it cannot, and the columns of numbers, where they are known before loading.
-    count: "Callable[[Layout], tuple[Layout, Source] | None] | None" = None
+    count: "Callable[[ColumnRoles], tuple[ColumnRoles, Source] | None] | None" = None
     numeric: Callable[[], frozenset[str]] | None = None
 
     def has(self, name: str) -> bool:

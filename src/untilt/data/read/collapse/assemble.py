@@ -26,7 +26,7 @@ from untilt.data.read.collapse.packing import (
     unpacker,
 )
 from untilt.data.read.collapse.runs import RowCode, Seen, pack_runs
-from untilt.data.read.columns import DocumentFields, Impressions, Summary
+from untilt.data.read.columns import DocumentFields, Impressions, LogSummary
 from untilt.data.read.database import Database
 from untilt.data.read.stream import Pieces
 
@@ -41,7 +41,7 @@ _BYTES_OF_WORK = 96
 
 
 @dataclass(frozen=True)
-class Lists:
+class DistinctLists:
     """The lists and rows of a `ClickLog`; `labels` has one row per label."""
 
     indptr: IntArray
@@ -56,16 +56,16 @@ class Lists:
 
 
 @dataclass(frozen=True)
-class Decoder:
+class ListDecoder:
     """All that is needed to turn words into documents, positions and labels."""
 
     unpack: Unpacker
-    documents: numbering.Documents
+    documents: numbering.NumberedDocuments
     code: numbering.DocumentCode
     labels: numbering.LabelCode
 
     def rows(
-        self, words: AnyArray, query: IntArray, n: IntArray, first_row: int, to: Lists
+        self, words: AnyArray, query: IntArray, n: IntArray, first_row: int, to: DistinctLists
     ) -> None:
         """Write the rows of lists with these words, queries and numbers of rows from `first_row`.
 
@@ -116,7 +116,7 @@ class Wanted:
     missing: Missing = None
 
 
-def fetch_lists(database: Database, decoder: Decoder, wanted: Wanted) -> Lists:
+def fetch_lists(database: Database, decoder: ListDecoder, wanted: Wanted) -> DistinctLists:
     """The lists in an order that depends on their content alone."""
     words, n_labels = decoder.unpack.outer.words, len(wanted.label_names)
     known = [
@@ -150,8 +150,8 @@ def fetch_lists(database: Database, decoder: Decoder, wanted: Wanted) -> Lists:
     return lists
 
 
-def _empty(n_lists: int, n_rows: int, n_labels: int) -> Lists:
-    return Lists(
+def _empty(n_lists: int, n_rows: int, n_labels: int) -> DistinctLists:
+    return DistinctLists(
         indptr=np.zeros(n_lists + 1, dtype=np.int64),
         query=np.empty(n_lists, dtype=np.int32),
         count=np.empty(n_lists, dtype=np.int64),
@@ -164,7 +164,7 @@ def _empty(n_lists: int, n_rows: int, n_labels: int) -> Lists:
     )
 
 
-def _write(column: Pieces, first_list: int, lists: Lists, decoder: Decoder) -> None:
+def _write(column: Pieces, first_list: int, lists: DistinctLists, decoder: ListDecoder) -> None:
     into = slice(first_list, first_list + len(column["n"]))
     first_row = int(lists.indptr[first_list])
     lists.indptr[into.start + 1 : into.stop + 1] = first_row + np.cumsum(column["n"])
@@ -181,7 +181,7 @@ def _write(column: Pieces, first_list: int, lists: Lists, decoder: Decoder) -> N
 
 
 def assemble(
-    database: Database, wanted: Wanted, summary: Summary, view: str, documents: str | None
+    database: Database, wanted: Wanted, summary: LogSummary, view: str, documents: str | None
 ) -> tuple[ClickLog, tuple[str, ...]]:
     """The log behind `view`, which has this summary, and the names of features that change.
 
@@ -207,7 +207,7 @@ def assemble(
     with progress("unpacking the lists"):
         lists = fetch_lists(
             database,
-            Decoder(unpacker(database, packed), numbered, code, labels),
+            ListDecoder(unpacker(database, packed), numbered, code, labels),
             wanted,
         )
     log = _click_log(wanted, numbered, lists, rankers, contexts)
@@ -244,7 +244,7 @@ def _pack(
     view: str,
     code: numbering.DocumentCode,
     labels: numbering.LabelCode,
-    summary: Summary,
+    summary: LogSummary,
 ) -> Packed:
     """Pack the rows as they go by, or else by groups; those only if the summary is sure."""
     columns = ["session_id", f"{code.query} AS query", "position - 1 AS slot"]
@@ -286,7 +286,7 @@ def _pack(
 
 
 def _as_stated(
-    seen: Seen, summary: Summary, code: numbering.DocumentCode, labels: numbering.LabelCode
+    seen: Seen, summary: LogSummary, code: numbering.DocumentCode, labels: numbering.LabelCode
 ) -> bool:
     """Whether the rows pack as what was stated of them: the order of lists goes by that."""
     bits = code.bits if code.least is None else (seen.most - seen.least + 1).bit_length()
@@ -310,7 +310,7 @@ def _half(database: Database, view: str) -> str:
     return f"CAST(coalesce({later}, false) AS BIGINT)"
 
 
-def _check_lists(database: Database, wanted: Wanted, summary: Summary) -> None:
+def _check_lists(database: Database, wanted: Wanted, summary: LogSummary) -> None:
     """No row may have lost its document, and the rows of a session must agree on what they share.
 
     A list with more rows than positions has one of them twice: a small file can hold a billion such
@@ -328,8 +328,8 @@ def _check_lists(database: Database, wanted: Wanted, summary: Summary) -> None:
 
 def _click_log(
     wanted: Wanted,
-    documents: numbering.Documents,
-    lists: Lists,
+    documents: numbering.NumberedDocuments,
+    lists: DistinctLists,
     rankers: tuple[str, ...],
     contexts: dict[str, AnyArray],
 ) -> ClickLog:
@@ -369,5 +369,5 @@ def _click_log(
     )
 
 
-def _times(lists: Lists) -> AnyArray:
+def _times(lists: DistinctLists) -> AnyArray:
     return np.concatenate(lists.time) if lists.time else np.empty(0, dtype=np.int64)

@@ -16,7 +16,7 @@ from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, IntArray
 from untilt._core.progress import progress
 from untilt.data.read.bad_rows import all_present
 from untilt.data.read.collapse.packing import Packing, fitting
-from untilt.data.read.columns import KEYS, DocumentFields, Summary
+from untilt.data.read.columns import KEYS, DocumentFields, LogSummary
 from untilt.data.read.database import Database
 from untilt.data.read.stream import Pieces
 
@@ -30,7 +30,7 @@ class NotCleanError(Exception):
 
 
 @dataclass(frozen=True)
-class Documents:
+class NumberedDocuments:
     """The documents by query. Document d (from 1) of query q has the index first[q] + d - 1.
 
     `key` names the columns of a row that tell which document it shows: query_id, doc_id and its
@@ -63,7 +63,7 @@ class Documents:
 
 def number_documents(
     database: Database, rows: str, fields: DocumentFields, *, may_change: bool
-) -> Documents:
+) -> NumberedDocuments:
     """Number the documents in `rows`; the table `documents` then maps their keys to q and d.
 
     Raises NotCleanError where a field is missing, or where a key has two sets of features although
@@ -118,7 +118,7 @@ def _changing(database: Database, features: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name, changes in zip(features, found, strict=True) if changes)
 
 
-def _fetch(database: Database, fields: DocumentFields, key: tuple[str, ...]) -> Documents:
+def _fetch(database: Database, fields: DocumentFields, key: tuple[str, ...]) -> NumberedDocuments:
     queries = database.arrays("SELECT query_id, n FROM queries ORDER BY q")
     first = ragged.indptr_of(np.asarray(queries["n"], dtype=np.int64))
     names = [field.alias for field in fields.features]
@@ -140,7 +140,7 @@ def _fetch(database: Database, fields: DocumentFields, key: tuple[str, ...]) -> 
             features[_index(piece, first), into] = np.column_stack([piece[name] for name in group])
     if features is not None and by_version:
         features += 0.0  # -0.0 and 0.0 are one version: make it the same one in every run
-    return Documents(np.asarray(queries["query_id"]), doc_id, first, features, key, item)
+    return NumberedDocuments(np.asarray(queries["query_id"]), doc_id, first, features, key, item)
 
 
 def _index(piece: Pieces, first: IntArray) -> IntArray:
@@ -185,7 +185,7 @@ class DocumentCode:
     most: int | None = None
 
 
-def id_code(summary: Summary, *, label_bits: int) -> DocumentCode | None:
+def id_code(summary: LogSummary, *, label_bits: int) -> DocumentCode | None:
     """Ids as they are where they are small whole numbers. They do not tell versions."""
     if summary.id_bounds is None:
         return None
@@ -216,7 +216,7 @@ def shown_sql(database: Database, view: str, packing: Packing, code: DocumentCod
     )
 
 
-def number_code(documents: Documents) -> DocumentCode:
+def number_code(documents: NumberedDocuments) -> DocumentCode:
     """Numbers within the query."""
     bits = int(documents.per_query.max(initial=1)).bit_length()
     join = f"JOIN documents USING ({', '.join(documents.key)})"

@@ -45,8 +45,8 @@ _ENOUGH_ROWS = 1 << 20
 _MOST_STRETCHES = 1 / 8
 
 
-class _OddError(Exception):
-    """Something for DuckDB to look at."""
+class _LeaveToDuckDBError(Exception):
+    """Rows that DuckDB must group."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def pack_runs(
         return None
     try:
         return _fold(database, rows, _Lists(database, packing, carried), code, depth)
-    except _OddError:
+    except _LeaveToDuckDBError:
         return None
     finally:
         database.run("DROP TABLE IF EXISTS merged")
@@ -108,7 +108,7 @@ def _fold(database: Database, rows: str, lists: "_Lists", code: RowCode, depth: 
     columns = [f"CAST({name} AS {type_}) AS {name}" for name, type_ in types.items()]
     columns += [f"label_{j}" for j in range(len(code.widths))]
     columns += [f"CAST({name} AS BIGINT) AS {name}" for name in beside]
-    runs, keys, n_rows = _Runs(lists, code, depth), _Keys(), 0
+    runs, keys, n_rows = _RunPacker(lists, code, depth), _Keys(), 0
     with database.in_order():
         for piece in database.pieces(f"SELECT {', '.join(columns)} FROM {rows}", size=_PIECE):
             closed = runs.add(piece)
@@ -116,11 +116,11 @@ def _fold(database: Database, rows: str, lists: "_Lists", code: RowCode, depth: 
             lists.add(closed)
             n_rows += len(piece["slot"])
             if n_rows > _ENOUGH_ROWS and n_rows < _LEAST_ROWS_OF_RUN * keys.n:
-                raise _OddError
+                raise _LeaveToDuckDBError
     keys.add(*runs.open[:, :2].view(np.int64).T)
     lists.add(runs.open)
     if keys.repeat():
-        raise _OddError
+        raise _LeaveToDuckDBError
     lists.finish()
     return runs.seen
 
@@ -187,7 +187,7 @@ class _Lists:
         )
 
 
-class _Runs:
+class _RunPacker:
     """Rows that follow each other, packed. `open` is the record of the last run: it may go on."""
 
     def __init__(self, lists: _Lists, code: RowCode, depth: int) -> None:
@@ -214,7 +214,7 @@ class _Runs:
         count = piece.get("counted", np.empty(0, dtype=np.int64))
         whole = [piece[name] for name in ("session_id", "query", "slot", "number")]
         if any(column.dtype.kind == "f" for column in (*whole, count)):
-            raise _OddError  # a NULL
+            raise _LeaveToDuckDBError  # a NULL
         runs = np.empty((len(labels) + 1, self.open.shape[1]), dtype=np.uint64)
         runs[: len(self.open)] = self.open
         n_runs = _pack_rows(
@@ -222,7 +222,7 @@ class _Runs:
             self.must_agree, *self.place, runs, len(self.open), self.bounds, self.labels,
         )  # fmt: skip
         if n_runs < 0:
-            raise _OddError
+            raise _LeaveToDuckDBError
         self.open = runs[n_runs - 1 : n_runs].copy()
         return runs[: n_runs - 1]
 
@@ -231,7 +231,7 @@ class _Runs:
         table = np.empty((len(piece["slot"]), len(names)), dtype=np.int64)
         for j, name in enumerate(names):
             if piece[name].dtype.kind not in "iu":
-                raise _OddError
+                raise _LeaveToDuckDBError
             table[:, j] = piece[name]
         return table
 
@@ -258,10 +258,10 @@ class _Keys:
                 self.stretches.append(np.column_stack(ends))
                 return
             if self.stretches:
-                raise _OddError  # in order at first, and then no longer
+                raise _LeaveToDuckDBError  # in order at first, and then no longer
             self.hashes = []
         if not memory.fits(16 * self.n):
-            raise _OddError
+            raise _LeaveToDuckDBError
         self.hashes.append(_hash(session, query))
 
     def repeat(self) -> bool:
