@@ -138,7 +138,7 @@ def test_no_chart_of_the_page_is_wider_than_its_evidence(data):
     figures = {f.name: f for section in sections_of(data) for f in section.figures}
     for name in ("click-rate", "examination", "moved", "pair-bias"):
         assert max(positions_of(figures[name])) == depth, name
-        assert f"Positions {depth + 1}..200 hold" in " ".join(figures[name].caption)
+        assert f"positions {depth + 1}..200 hold" in " ".join(figures[name].caption)
         assert len(figures[name].table.rows) == depth
     arcs = figures["graph"].spec["layer"][0]["data"]["values"]
     assert max(point["x"] for point in arcs) <= depth
