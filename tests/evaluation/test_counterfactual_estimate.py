@@ -450,7 +450,7 @@ def test_what_should_not_be_trusted_is_said():
     two = estimate(log, {"shown": shown, "new": np.arange(log.n_documents)}, learned)
     compared = two.compare("shown")
     assert "estimate.bias-without-interval" in codes(compared.warnings)
-    assert str(compared.warnings[0]) in repr(compared)
+    assert str(compared.warnings[0]) in " ".join(repr(compared).split())
     assert "estimate.bias-without-errors" not in codes(unknown)
     affine = estimate(log, shown, BIAS, evaluator="affine").warnings
     assert "estimate.trust-ignored" not in codes(affine)
@@ -550,10 +550,12 @@ def test_rankers_are_scored_and_results_can_be_read():
     array = estimate(log, {"second": log.features[:, 1]}, PowerLaw(1.0))
     assert found["second"].value == array["second"].value
     assert found.order[0] == found.best.system
-    header, rows = found.table()
-    assert rows[1][header.index("value")] == f"{found['second'].value:.4f}"
+    table = found.view()[0].tables[0]
+    assert float(table.rows[1][table.header.index("DCG@10")]) == pytest.approx(
+        found["second"].value, abs=1e-2
+    )
     assert "second" in repr(found)
-    assert "dcg@10 per session by policy-aware" in repr(found)
+    assert "policy-aware" in repr(found)
     with pytest.raises(OptionError, match="Did you mean 'second'"):
         found["secnd"]
 

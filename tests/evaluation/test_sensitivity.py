@@ -241,7 +241,7 @@ def test_the_widest_bar_comes_first_and_the_chart_holds_the_numbers():
     spec = str(found.plot().to_dict())
     for each in found:
         assert each.title in spec
-    assert len(found.table()[1]) == len(found)
+    assert len(found.view()[0].figures[0].table.rows) == len(found)
     assert "What would turn new minus shown" in repr(found)
 
 

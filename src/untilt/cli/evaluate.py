@@ -223,34 +223,13 @@ def record_estimates(out: Output, estimates: "Estimates") -> None:
 
 def _report(out: Output, estimates: "Estimates", baseline: str) -> None:
     """Values with intervals, differences, and what to beware of."""
+    from untilt.evaluation.estimate_view import estimate_sections
+
     record_estimates(out, estimates)
-    out.heading(estimates.title)
-    out.table(*estimates.table())
-    first = estimates.entries[0]
-    out.say(
-        f"{out.said(estimates.scale)}; {first.n_sessions:,} sessions of "
-        f"{first.n_queries:,} queries, {estimates.weights.n_clicks:,.0f} clicks"
-    )
-    out.say(estimates.baseline)
-    say_unshown(out, estimates)
     comparison = estimates.compare(baseline) if len(estimates) > 1 else None
-    decide = () if comparison is None else comparison.warnings
-    told = [each for each in decide if each not in estimates.warnings]
-    if notes := [*told, *estimates.notes()]:
-        out.heading("Beware")
-        out.points(notes)
+    out.show(estimate_sections(estimates, comparison))
     if comparison is not None:
         out.record(baseline=baseline, differences={e.system: asdict(e) for e in comparison})
-        out.heading(f"Difference to {baseline!r}, paired by query")
-        out.table(*comparison.table())
-
-
-def say_unshown(out: Output, estimates: "Estimates") -> None:
-    """A table of all candidates ranked, where some of them were never shown."""
-    table = estimates.unshown_table()
-    if table is not None:
-        out.heading("All candidates ranked: what was never shown, and its worth")
-        out.table(*table)
 
 
 def _report_sensitivity(
@@ -261,9 +240,7 @@ def _report_sensitivity(
     out.record(sensitivity=asdict(found))
     if not found.causes:
         return
-    out.heading(found.title)
-    out.table(*found.table())
-    out.points([each.answer for each in found if each.turns_at is not None])
+    out.show(found.view())
     if path is not None:
         from untilt.charts.theme import save_chart
 

@@ -10,7 +10,7 @@ from untilt._core.addresses import place
 from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, speaking
 from untilt.cli.declared import method_option
-from untilt.cli.evaluate import draw_estimates, record_estimates, say_unshown
+from untilt.cli.evaluate import draw_estimates, record_estimates
 from untilt.errors import OptionError
 from untilt.evaluation.options import JudgingOptions
 
@@ -175,7 +175,10 @@ def _report(out: Output, selection: "Selection", path: Path) -> None:
     by = estimates.metric if selection.likelihood is None else "likelihood"
     out.heading(f"Candidates by {by} on held-out clicks, best first")
     out.table(*selection.table())
-    say_unshown(out, estimates)
+    unshown = estimates.unshown_table()
+    if unshown is not None:
+        out.heading("All candidates ranked: what was never shown, and its worth")
+        out.table(*unshown)
     out.say(estimates.baseline)
     if any(each.resumed for each in selection.fitted.values()):
         out.say("* fitted by an earlier run")

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import special
 
+from untilt._core import words
 from untilt._core.arrays import FloatArray
 from untilt._core.deprecation import renamed_attribute
-from untilt._core.printed import Cells, as_table
+from untilt._core.printed import Cells
 from untilt._core.random import Seed
 from untilt._core.statistics import Interval, MeanEstimate, check_level, holm
 from untilt.errors import OptionError, check_choice, did_you_mean
+from untilt.evaluation.estimate_view import count_text, difference_figure, estimate_sections
 from untilt.evaluation.pool import Among
 from untilt.evaluation.slots import RankMetric
 from untilt.evaluation.systems import NOTHING, Inputs, extreme_curves
@@ -26,11 +28,11 @@ from untilt.evaluation.uncertainty import (
 )
 from untilt.evaluation.unshown import Bound, Unshown, unshown_table
 from untilt.facts import Fact, phrase
+from untilt.views import Section, View
 
 if TYPE_CHECKING:
     from untilt.evaluation.sensitivity import Sensitivity
 
-MANY = 100  # effective queries, which are then written without a decimal
 CORRECTIONS = ("holm", "bonferroni", "benjamini-hochberg", "none")  # of p-values
 
 
@@ -77,7 +79,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Estimates:
+class Estimates(View):
     """Several systems on one log: `estimates["new"].interval`, `estimates.compare("shown")`.
 
     `warnings` hold for all systems; each `Estimate` has its own besides. `scale` says what the
@@ -357,61 +359,14 @@ class Estimates:
     def __len__(self) -> int:
         return len(self.entries)
 
-    @property
-    def title(self) -> str:
-        """What the values are."""
-        better = "higher" if self.metric.higher_is_better else "lower"
-        chosen = " chosen by the data" if self.clip_chosen else ""
-        clip = f", clip {self.clip:.3g}{chosen}" if self.clip > 0 else ""
-        return f"{self.metric} per session by {self.evaluator}{clip} ({better} is better)"
-
-    def table(self) -> Cells:
-        """Header and rows: system, value, error, interval, the part from the bias, queries."""
-        return (
-            (
-                "system",
-                "value",
-                "std error",
-                f"{self.level:.0%} interval",
-                "from bias",
-                "effective queries",
-            ),
-            [
-                (
-                    entry.system,
-                    f"{entry.value:.4f}",
-                    f"{entry.std_error:.4f}",
-                    f"{entry.interval:.4f}",
-                    f"{entry.bias_error:.4f}",
-                    count_text(entry.effective_queries),
-                )
-                for entry in self.entries
-            ],
-        )
-
     def unshown_table(self) -> Cells | None:
         """Header and rows of all candidates ranked: the share of top places, and both values."""
         found = {each.system: each.unshown for each in self if each.unshown is not None}
         return unshown_table(found) if found else None
 
-    def __repr__(self) -> str:
-        first, weights = self.entries[0], self.weights
-        title = (
-            f"{self.title}, {first.n_sessions:,} sessions of {first.n_queries:,} queries\n"
-            f"{self.scale}"
-        )
-        if weights.largest > 0:
-            title += (
-                f"; {weights.n_clicks:,.0f} clicks count like {weights.effective_n:,.0f} of equal "
-                "weight"
-            )
-        title += f"\n{self.baseline}"
-        notes = [f"! {note}" for note in self.notes()]
-        unshown = self.unshown_table()
-        more = (
-            [] if unshown is None else ["all candidates ranked, never shown:", as_table(*unshown)]
-        )
-        return "\n".join([title, as_table(*self.table()), *more, *notes])
+    def view(self) -> list[Section]:
+        """Values, and what to beware of."""
+        return estimate_sections(self)
 
     def notes(self) -> list[str]:
         """All warnings, one a line, those of a system with its name."""
@@ -462,7 +417,7 @@ class SystemDifference:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SystemComparison:
+class SystemComparison(View):
     """Differences to one baseline: `comparison["new"].interval`.
 
     `warnings` : those of the estimates that may overturn a difference, whatever its interval says
@@ -518,39 +473,18 @@ class SystemComparison:
     def __len__(self) -> int:
         return len(self.entries)
 
-    def table(self) -> Cells:
-        """Header and rows: system, difference, interval, corrected p, queries, more sessions."""
-        return (
-            (
-                "system",
-                "difference",
-                f"{self.level:.0%} interval",
-                "p",
-                "effective queries",
-                "more sessions needed",
-            ),
-            [
-                (
-                    entry.system,
-                    f"{entry.value:+.4f}",
-                    f"{entry.interval:+.4f}",
-                    f"{entry.corrected_p:.2g}",
-                    count_text(entry.effective_queries),
-                    _sessions_text(entry),
-                )
-                for entry in self.entries
-            ],
-        )
-
-    def __repr__(self) -> str:
-        better = "higher" if self.higher_is_better else "lower"
-        lines = [
-            f"{self.metric} minus that of {self.baseline!r} ({better} is better), paired by query; "
-            f"p corrected by {self.correction}",
-            as_table(*self.table()),
-            *(f"! {each}" for each in self.warnings),
+    def view(self) -> list[Section]:
+        """The differences with their intervals."""
+        better = "Higher" if self.higher_is_better else "Lower"
+        return [
+            Section(
+                "differences",
+                f"{words.metric_name(self.metric)} minus that of the {self.baseline}",
+                (f"{better} is better.",),
+                figures=(difference_figure(self),),
+                cautions=self.warnings,
+            )
         ]
-        return "\n".join(lines)
 
 
 def _nearest_to_zero(
@@ -587,18 +521,3 @@ def corrected_p_values(p: FloatArray, correction: str) -> FloatArray:
     steps = p[order] * m / (1 + np.arange(m))
     corrected[order] = np.minimum.accumulate(steps[::-1])[::-1]
     return np.minimum(1.0, corrected)
-
-
-def count_text(effective_queries: float | None) -> str:
-    """Effective queries, whole where there are many; empty where they are not known."""
-    if effective_queries is None:
-        return ""
-    return f"{effective_queries:,.{1 if effective_queries < MANY else 0}f}"
-
-
-def _sessions_text(entry: SystemDifference) -> str:
-    if entry.identical:
-        return "identical"
-    if entry.decided:
-        return "decided"
-    return f"{entry.more_sessions:,.0f}" if np.isfinite(entry.more_sessions) else "never"

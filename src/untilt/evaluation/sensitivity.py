@@ -35,15 +35,16 @@ import numpy as np
 from scipy.optimize import brentq
 
 from untilt._core.arrays import FloatArray
-from untilt._core.printed import Cells, as_table
 from untilt._core.statistics import Interval
 from untilt.data.layout import ranks_of
 from untilt.errors import OptionError
+from untilt.evaluation.estimate_view import sensitivity_section
 from untilt.evaluation.pool import with_option
 from untilt.evaluation.results import Estimates, SystemDifference
 from untilt.evaluation.systems import Inputs, extreme_curves
 from untilt.facts import Fact
 from untilt.messages.about_sensitivity import TITLES, amount_text
+from untilt.views import Section, View
 
 if TYPE_CHECKING:
     import altair as alt
@@ -98,8 +99,8 @@ class Cause:
         return amount_text(self.name, amount)
 
 
-@dataclass(frozen=True)
-class Sensitivity:
+@dataclass(frozen=True, repr=False)
+class Sensitivity(View):
     """What would turn one system minus another: `sensitivity["trust"].turns_at`.
 
     `causes` stand in the order of how much they move the difference over the ranges tried. The
@@ -139,21 +140,6 @@ class Sensitivity:
         """Whose difference it is."""
         return f"What would turn {self.system} minus {self.baseline} ({self.metric})"
 
-    def table(self) -> Cells:
-        """Header and rows: what is wrong, range, difference there, turns at, undecided at."""
-        rows: list[tuple[str, ...]] = [
-            (
-                each.title,
-                each.range,
-                f"{min(each.at_least, each.at_most):+.4f} to "
-                f"{max(each.at_least, each.at_most):+.4f}",
-                each.amount(each.turns_at),
-                each.amount(each.undecided_at),
-            )
-            for each in self.causes
-        ]
-        return ("what may be wrong", "tried", "difference", "turns at", "undecided at"), rows
-
     def plot(self, *, title: str | None = None) -> "alt.LayerChart":
         """A tornado chart: the difference over the range of each cause, the widest on top.
 
@@ -187,11 +173,9 @@ class Sensitivity:
             for each in self.causes
         }
 
-    def __repr__(self) -> str:
-        head = (
-            f"{self.title}: {self.value:+.4f}, {self.interval.level:.0%} interval {self.interval}"
-        )
-        return "\n".join([head, as_table(*self.table()), *(f"- {c.answer}" for c in self.causes)])
+    def view(self) -> list[Section]:
+        """The difference with one thing wrong at a time."""
+        return [sensitivity_section(self, title=self.title)]
 
 
 REFERENCE = 10  # the position whose examination, against position 1, measures the curve's slope

@@ -1,26 +1,23 @@
-"""Sections about the log's own evidence: clicks, examination, null tests, the clip."""
+"""Sections about the log's own evidence: clicks, examination, learned bias."""
 
 from dataclasses import replace
 from functools import partial
-
-import numpy as np
 
 from untilt._core import words
 from untilt._core.arrays import BoolArray
 from untilt.auditing.audit import Audit
 from untilt.auditing.audit_view import click_rate_figure
 from untilt.bias.curve import NO_INTERVAL, PositionBias
-from untilt.charts.curves import Curve, XAxis
+from untilt.charts.curves import Curve
 from untilt.charts.figures import curve_cell, curve_figure, curve_table, range_words
 from untilt.charts.grid import grid_chart
 from untilt.charts.theme import PAGE
-from untilt.charts.tornado import tornado_chart
 from untilt.data.layout import Grid
 from untilt.data.rates import FEW_CLICKS
 from untilt.facts import Fact
 from untilt.report.decision import Decision
 from untilt.report.floors import MOST_CURVE_FACTOR
-from untilt.report.step_results import HeldOut, PairBias, UsedBias
+from untilt.report.step_results import PairBias, UsedBias
 from untilt.views import Figure, Section, Table
 
 
@@ -185,162 +182,6 @@ def _examination_figure(used: UsedBias, audit: Audit | None) -> Figure:
         caption=(*caption, cut_of(audit)),
         table=replace(curve_table(curves, 3), caption=" ".join(notes)),
     )
-
-
-def null_section(part: HeldOut) -> Section:
-    """Null tests: what was tried, what should come out, and what did."""
-    tests, found = part.null_tests, part.comparison[part.chosen]
-    assert tests is not None
-    failed = {fact.code for fact in tests.failures(found)}
-    decimals = words.decimals_for([found.interval])
-
-    def signed(value: float) -> str:
-        return words.number(value, decimals, signed=True)
-
-    compared = (
-        f"{tests.same_order_queries:,} of {words.count_of(tests.n_queries, 'query', 'queries')}"
-    )
-    permuted = signed(tests.permuted)
-    if np.isfinite(tests.permuted_error):
-        permuted += f" \u00b1 {words.number(tests.permuted_error, decimals)}"
-    rows = (
-        ("The order that was shown, against itself", "0",
-         f"{signed(tests.same_order)} ({compared})", {"null.same-order"}),
-        ("As large a difference with the names of the two orders drawn at random for each query",
-         f"under {1 - tests.level:.0%} of the draws, if decided", words.percent(tests.relabelled_p),
-         {"null.relabelled"}),
-        ("Clicks that changed places within their position", "0", permuted, {"null.permuted"}),
-        ("What the clip and the end of the curve alone make", "less than would decide",
-         signed(tests.lean), {"null.lean"}),
-    )  # fmt: skip
-    text = (
-        "Each line puts something without a difference through the same computation. A log that "
-        "finds one there breaks an assumption, and then there is no verdict."
-    )
-    return Section(
-        "null-tests",
-        "Would this log call the same order better?",
-        (text,),
-        tables=(
-            Table(
-                ("test", "should be", "found", ""),
-                tuple((*row, "fails" if codes & failed else "passes") for *row, codes in rows),
-                f"Null tests of {words.quoted(part.chosen)} against the {found.baseline}",
-                text_columns=(0, 1, 3),
-                marked=tuple(i for i, (*_, codes) in enumerate(rows) if codes & failed),
-            ),
-        ),
-    )
-
-
-def sensitivity_section(part: HeldOut) -> Section | None:
-    """What would turn the answer: a tornado chart, and the same in sentences."""
-    found = part.sensitivity
-    if found is None or not found.causes:
-        return None
-    metric, ends = words.metric_name(found.metric), [found.interval]
-    decimals = words.decimals_for(ends)
-
-    def signed(value: float) -> str:
-        return words.number(value, decimals, signed=True)
-
-    rows = tuple(
-        (
-            each.title,
-            words.sentence(each.tried),
-            words.TO.join(signed(v) for v in sorted((each.at_least, each.at_most))),
-            words.sentence(each.answer),
-        )
-        for each in found
-    )
-    widest = found.causes[0]
-    description = (
-        f"The difference is {signed(found.value)}. {widest.title} moves it most: "
-        f"{words.TO.join(signed(v) for v in sorted((widest.at_least, widest.at_most)))}."
-    )
-    draw = partial(
-        tornado_chart,
-        found.bars(),
-        value=found.value,
-        value_title=f"difference in {metric} per session",
-        theme=PAGE,
-    )
-    figure = Figure(
-        "sensitivity",
-        "The difference, if one thing at a time is wrong",
-        draw,
-        description,
-        Table(
-            ("what may be wrong", "tried", "difference", "what would turn it"),
-            rows,
-            text_columns=(0, 1, 3),
-        ),
-        (
-            "Bars: the difference over the range tried. Dashed: as measured. Upright line: no "
-            "difference; beyond it the answer is the opposite one.",
-        ),
-    )
-    turning = found.turning
-    text = (
-        "The interval covers chance, not a model that is wrong. Each bar takes one departure from "
-        "the model, of a size that is the same for every log, and computes the difference again. "
-    )
-    text += (
-        f"Within these ranges the answer can turn: {', '.join(e.title.lower() for e in turning)}."
-        if turning
-        else "Within these ranges none turns the answer."
-    )
-    notes = tuple(each.answer for each in found if each.turns_at is not None)
-    title = "What would turn the answer?"
-    return Section("sensitivity", title, (text,), figures=(figure,), notes=notes)
-
-
-def clip_section(part: HeldOut) -> Section | None:
-    """What clipping of weights would change."""
-    curve = part.clip_curve
-    if curve is None:
-        return None
-    metric, clip = words.metric_name(curve.metric), part.clip
-    estimates = Curve(curve.clip, curve.value, curve.low, curve.high)
-    clipped = [words.percent(share) for share in curve.clipped_share]
-    description = (
-        f"{metric} of {part.chosen} by clip: "
-        f"{words.number(curve.value[0])} at {words.number(curve.clip[0])}, "
-        f"{words.number(curve.value[-1])} at {words.number(curve.clip[-1])}."
-    )
-    rows = tuple(
-        (*(words.number(each, 4) for each in point), share)
-        for point, share in zip(estimates.points(), clipped, strict=True)
-    )
-    caption = [f"Band: {curve.level:.0%} interval, which does not know about the bias of a clip."]
-    caption += ["Dashed: the clip used."] if clip else []
-    if curve.evaluator != part.evaluator:
-        caption.append(
-            f"This curve is by {words.evaluator_words(curve.evaluator)}, the answer by "
-            f"{words.evaluator_words(part.evaluator)}, so the two can lie at different heights."
-        )
-    figure = curve_figure(
-        "clip",
-        f"{metric} of {part.chosen} by clip",
-        {"estimate": estimates},
-        y_title=f"{metric} per session",
-        description=description,
-        caption=caption,
-        table=Table(("clip", "estimate", "low", "high", "clicks clipped"), rows, text_columns=()),
-        decimals=4,
-        x=XAxis("clip: what is smaller counts as this", "log"),
-        from_zero=False,
-        marked=clip or None,
-        more={"clicks clipped": clipped},
-    )
-    used = f"The clip used here is {words.number(clip, 3)}. " if clip else ""
-    text = (
-        f"{used}Rarely examined positions get large weights. A clip caps them: less noise, but the "
-        "estimate leans towards raw clicks. Where the curve is flat, the answer does not depend on "
-        "the clip."
-    )
-    title = "Does the answer depend on a few heavy clicks?"
-    return Section("clip", title, (text,), figures=(figure,))
 
 
 def pair_bias_section(learned: PairBias, audit: Audit | None = None) -> Section:

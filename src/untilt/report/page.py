@@ -7,7 +7,7 @@ an interactive one and, where vl-convert is installed, as a drawing for readers 
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -31,7 +31,9 @@ from untilt.auditing.audit import Audit
 from untilt.auditing.audit_view import count_table
 from untilt.charts.convert import Call, ChartsNotDrawnError, can_convert, converted
 from untilt.charts.theme import PAGE, SHAPES, css_variables, inline_library
-from untilt.evaluation.results import MANY, SystemDifference
+from untilt.evaluation import estimate_view
+from untilt.evaluation.estimate_view import MANY
+from untilt.evaluation.results import SystemDifference
 from untilt.report import evidence, rankers
 from untilt.report.decision import Answer, Decision, first_sentence
 from untilt.report.step_results import HeldOut, Provenance, StepTime
@@ -50,19 +52,27 @@ def sections_of(data: Decision) -> tuple[Section, ...]:
     notes = {} if data.training is None else {e.name: e.note for e in data.training.candidates}
     sections = (
         _how_sure(data, part) if part else None,
-        evidence.sensitivity_section(part) if part else None,
-        rankers.unshown_section(part) if part else None,
+        estimate_view.sensitivity_section(part.sensitivity)
+        if part and part.sensitivity and part.sensitivity.causes
+        else None,
+        estimate_view.unshown_section(part.comparison, part.chosen, part.among) if part else None,
         _log(data, data.audit) if data.audit else None,
         evidence.position_section(data),
         audit_view.comparable_section(data.audit) if data.audit else None,
         _reading(data.audit) if data.audit else None,
-        rankers.rankers_section(part, notes) if part else None,
+        _compared(part, notes) if part else None,
         rankers.choice_section(data.training) if data.training else None,
         rankers.learner_section(data.shipped.learned)
         if data.shipped and data.shipped.learned
         else None,
-        evidence.null_section(part) if part and part.null_tests else None,
-        evidence.clip_section(part) if part else None,
+        estimate_view.null_section(part.null_tests, part.comparison[part.chosen])
+        if part and part.null_tests
+        else None,
+        estimate_view.clip_section(
+            part.clip_curve, part.chosen, evaluator=part.evaluator, clip=part.clip
+        )
+        if part and part.clip_curve
+        else None,
         rankers.moved_section(part.new_positions, data.audit)
         if part and part.new_positions
         else None,
@@ -155,6 +165,17 @@ def _reading(audit: Audit) -> Section | None:
     if tests is None or not tests.tests:
         return None
     return audit_view.reading_section(tests, audit.click_rates.level)
+
+
+def _compared(part: HeldOut, notes: Mapping[str, str]) -> Section:
+    return estimate_view.compared_section(
+        part.estimates,
+        part.comparison,
+        evaluator=part.evaluator,
+        baseline=part.baseline,
+        chosen=part.chosen,
+        notes=notes,
+    )
 
 
 def _provenance(done: Provenance) -> Section:

@@ -1,19 +1,15 @@
-"""Sections about rankers: compared, what they move, which features they use, what changes."""
+"""Sections about rankers: the choice, what they move, which features they use, what changes."""
 
 from collections.abc import Mapping
 
 from untilt._core import words
-from untilt._core.statistics import Interval
 from untilt.auditing.audit import Audit
 from untilt.charts.curves import Curve
-from untilt.charts.figures import curve_figure, interval_figure, share_figure
-from untilt.charts.intervals import Bar
-from untilt.evaluation.results import SystemComparison
-from untilt.evaluation.unshown import Bound
+from untilt.charts.figures import curve_figure, share_figure
+from untilt.evaluation.estimate_view import difference_figure
 from untilt.report.evidence import cut_of, drawn_depth
 from untilt.report.step_results import (
     ChangedQuery,
-    HeldOut,
     Learned,
     MovedDocument,
     NewPositions,
@@ -23,39 +19,6 @@ from untilt.report.step_results import (
 from untilt.views import Figure, Section, Table
 
 MOST_FEATURES = 20
-
-
-def rankers_section(part: HeldOut, notes: Mapping[str, str]) -> Section:
-    """Differences to the logged order as a chart, values and differences as a table.
-
-    notes : system -> what it is
-    """
-    metric = part.comparison.metric
-    better = "Higher" if part.comparison.higher_is_better else "Lower"
-    counts = words.metric_words(metric)
-    text = (
-        "All were estimated on the same held-out sessions by "
-        f"{words.evaluator_words(part.evaluator)}. "
-        f"{better} is better{f': {counts}' if counts else ''}."
-    )
-    return Section(
-        "rankers",
-        "Rankers compared",
-        (text,) if part.baseline is None else (text, part.baseline),
-        figures=(
-            _differences(
-                "rankers", part.comparison, part.chosen, f"the {part.comparison.baseline}"
-            ),
-        )
-        if len(part.comparison)
-        else (),
-        tables=(_table(part),),
-        notes=tuple(
-            words.stopped(f"{each.system}: {notes[each.system]}")
-            for each in part.estimates
-            if notes.get(each.system)
-        ),
-    )
 
 
 def choice_section(training: Training) -> Section | None:
@@ -74,139 +37,11 @@ def choice_section(training: Training) -> Section | None:
         ),
         figures=()
         if comparison is None
-        else (_differences("choice", comparison, training.chosen, f"the default, {default}"),),
-    )
-
-
-def _differences(
-    name: str, comparison: SystemComparison, chosen: str | None, baseline: str
-) -> Figure:
-    metric = words.metric_name(comparison.metric)
-    return differences_figure(
-        name,
-        f"Difference to {baseline}",
-        {each.system: (each.value, each.interval) for each in comparison},
-        what="ranker",
-        value_title=f"{metric} per session, minus {baseline}",
-        description=f"{metric} minus that of {baseline}",
-        caption=f"Bar: {comparison.level:.0%} interval of the paired difference. What lies on one "
-        "side of 0 with its whole bar is more than chance.",
-        chosen=chosen,
-    )
-
-
-def differences_figure(
-    name: str,
-    title: str,
-    differences: Mapping[str, tuple[float, Interval]],
-    *,
-    what: str,
-    value_title: str,
-    description: str,
-    caption: str,
-    chosen: str | None = None,
-) -> Figure:
-    """Differences with their intervals, beside an upright line at 0."""
-    decimals = words.decimals_for(interval for _, interval in differences.values())
-    rows = tuple(
-        (each, *(words.number(x, decimals, signed=True) for x in (value, ends.low, ends.high)))
-        for each, (value, ends) in differences.items()
-    )
-    found = zip(differences.items(), rows, strict=True)
-    return interval_figure(
-        name,
-        title,
-        {
-            each: Bar(value, ends.low, ends.high, row[1], each == chosen)
-            for (each, (value, ends)), row in found
-        },
-        value_title=value_title,
-        at=0.0,
-        value_format=f"+.{decimals}f",
-        description=f"{description}: "
-        + "; ".join(f"{each} {value} ({low} to {high})" for each, value, low, high in rows),
-        table=Table((what, "difference", "low", "high"), rows),
-        caption=(caption,),
-    )
-
-
-def unshown_section(part: HeldOut) -> Section | None:
-    """The answer where all candidates are ranked, whatever those are worth that nobody saw."""
-    gap = part.comparison[part.chosen]
-    found = gap.unshown
-    if found is None or not found.share:
-        return None
-    metric, baseline = words.metric_name(part.comparison.metric), part.comparison.baseline
-    ends = {
-        "shown documents, reordered": Bound(gap.value, gap.std_error, gap.interval),
-        "all, never shown worth nothing": found.nothing,
-        "all, never shown worth as shown": found.as_shown,
-    }
-    if part.among == "candidates":
-        del ends["shown documents, reordered"]
-    figure = differences_figure(
-        "unshown",
-        f"{part.chosen}: difference to the {baseline}, by what it ranks",
-        {name: (each.value, each.interval) for name, each in ends.items()},
-        what="what is ranked",
-        value_title=f"{metric} per session, minus the {baseline}",
-        description=f"{part.chosen}, {metric} minus that of the {baseline}",
-        caption=f"Bar: {part.comparison.level:.0%} interval of the paired difference. All: all "
-        "candidates of a query are ranked.",
-    )
-    text = (
-        f"Where {words.quoted(part.chosen)} ranks all candidates of a query, "
-        f"{words.percent(found.share)} of its top {found.top} places go to documents that nobody "
-        f"was shown, in {words.percent(found.queries)} of the queries. Of these, clicks say "
-        "nothing: the difference is computed as if they were worth nothing, and as if each were "
-        "worth the mean of what was shown for its query."
-    )
-    facts = (each for each in part.comparison.warnings if each.code == "estimate.unshown-decide")
-    cautions = [each for each in facts if each.fields["system"] == part.chosen]
-    return Section(
-        "unshown",
-        "What of documents that nobody was shown?",
-        (text,),
-        figures=(figure,),
-        cautions=tuple(cautions),
-    )
-
-
-def _table(part: HeldOut) -> Table:
-    differences = {each.system: each for each in part.comparison}
-    decimals = words.decimals_for(each.interval for each in part.estimates)
-    other = words.decimals_for(each.interval for each in part.comparison)
-    rows = []
-    for each in part.estimates:
-        gap, chosen = differences.get(each.system), each.system == part.chosen
-        row = [
-            f"{each.system} (chosen)" if chosen else each.system,
-            words.number(each.value, decimals),
-            words.ends(each.interval, decimals),
-        ]
-        if gap is not None:
-            row += [
-                words.number(gap.value, other, signed=True),
-                words.ends(gap.interval, other, signed=True),
-                "yes" if gap.decided else "no",
-            ]
-        rows.append(row)
-    level = f"{part.comparison.level:.0%} interval"
-    header = (
-        "ranker",
-        words.metric_name(part.comparison.metric),
-        level,
-        "difference",
-        level,
-        "decided",
-    )
-    width = max(map(len, rows))
-    return Table(
-        header[:width],
-        tuple((*row, *[""] * (width - len(row))) for row in rows),
-        "Estimates per session",
-        text_columns=(0, 5),
-        marked=tuple(i for i, each in enumerate(part.estimates) if each.system == part.chosen),
+        else (
+            difference_figure(
+                comparison, training.chosen, name="choice", baseline=f"the default, {default}"
+            ),
+        ),
     )
 
 

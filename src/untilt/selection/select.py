@@ -21,9 +21,10 @@ from untilt.data.judged import JudgedLists
 from untilt.data.seen import overlap_with, seen_in, without_queries
 from untilt.errors import OptionError, UntiltError, check_choice
 from untilt.evaluation.estimate import estimate
+from untilt.evaluation.estimate_view import count_text
 from untilt.evaluation.judged import overlap_facts
 from untilt.evaluation.pool import Among, Evaluator, bias_for, parse_evaluator
-from untilt.evaluation.results import Estimates, SystemComparison, count_text
+from untilt.evaluation.results import Estimates, SystemComparison
 from untilt.evaluation.slots import MetricLike, as_rank_metric
 from untilt.facts import Fact, note, serious, warning
 from untilt.rankers.base import load
