@@ -9,10 +9,11 @@ import pytest
 import untilt as ut
 from untilt import RegressionEM
 from untilt.bias.em.learned_relevance import (
+    CrossFittedNetworks,
     NetworkOptions,
     TreeOptions,
     fold_of_documents,
-    network_em,
+    learned_em,
     posteriors,
 )
 from untilt.data.counts import counts_from_rows, position_counts
@@ -22,6 +23,11 @@ from untilt.objectives.click_losses import PbmLikelihood
 
 TREES = TreeOptions(folds=2, early_stopping=10)
 OPTIONS = NetworkOptions(widths=(16,), epochs=40, batch_size=256, learning_rate=0.01)
+
+
+def network_em(cells, features, *, options, trees):
+    models = CrossFittedNetworks(cells, features, options, trees)
+    return learned_em(cells, models, trust=False, patience=trees.early_stopping)
 
 
 @pytest.fixture(scope="module")

@@ -333,9 +333,8 @@ def test_theta_is_the_mean_posterior_of_being_examined(featured):
     """The M step of the formula holds at the end, in units where theta is a probability."""
     cells = position_counts(featured.log)
     options = TreeOptions(**FAST)
-    found = learned_relevance.boosted_em(
-        cells, featured.log.features[cells.document], trust=False, options=options
-    ).affine
+    trees = CrossFittedTrees(cells, featured.log.features[cells.document], options)
+    found = learned_relevance.learned_em(cells, trees, trust=False, patience=20).affine
     scale = found.alpha.max() / 0.5
     theta = found.alpha[cells.position - 1] / scale
     gamma = found.gamma[document_of_cell(cells)] * scale

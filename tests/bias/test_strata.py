@@ -151,10 +151,18 @@ def test_missing_features_count_as_the_mean(rng):
 # ---- errors
 
 
+def fit_of(affine, stratum):
+    status = CONVERGED(steps=1)
+    return StratifiedFit(
+        affine=affine, learned=affine, history=np.zeros(1), status=status, coarse=affine,
+        stratum=stratum,
+    )  # fmt: skip
+
+
 def stratified_fit(rng, cells, n_strata):
     gamma, number = rng.uniform(0.3, 0.7, n_strata), rng.integers(n_strata, size=len(cells.query))
     affine = AffineFit(ALPHA, BETA, gamma[number])
-    return StratifiedFit(affine, affine, number, affine, np.zeros(1), CONVERGED(steps=1))
+    return fit_of(affine, number)
 
 
 FREE = np.array([False, True, True, True] * 2)
@@ -191,7 +199,7 @@ def test_a_stratum_for_each_document_is_the_error_of_counts(rng):
         depth=4,
     )
     affine = AffineFit(ALPHA, BETA, rng.uniform(0.3, 0.7, n))
-    fit = StratifiedFit(affine, affine, np.arange(n), affine, np.zeros(1), CONVERGED(steps=1))
+    fit = fit_of(affine, np.arange(n))
     one = uncertainty_of_strata(cells, fit, FREE, np.eye(8))
     two = uncertainty_of_affine(cells, affine, FREE, np.eye(8))
     assert one.covariance == pytest.approx(two.covariance, rel=1e-9, abs=1e-15)

@@ -1,21 +1,21 @@
-r"""EM where relevance is learned from features: gamma(x) by boosted trees, cross-fitted by query.
+r"""EM where gamma(x) is learned from features by trees or networks, cross-fitted by query.
 
     P(click) = alpha_k gamma(x) + beta_k,   gamma = sigmoid(f),   beta = 0 without trust bias
 
-Each round is one EM step. E step: the posterior relevance t of every impression. M step for gamma:
-one more tree per fold on the soft targets t, whose gradient sum n (gamma - t) is that of the
-log-likelihood itself (Fisher's identity); Fisher's information is used for the second derivative.
-M step for the curves: the fixed point of theta_k = mean P(e=1 | c), by Newton's method.
+Each round is one EM step. The models learn from the posterior relevance of every impression under
+the curves so far; then the curves move to the fixed point of theta_k = mean P(e=1 | c), by Newton's
+method, under the relevance that the models give now.
 
-A tree that has seen a document's clicks would explain them whatever the position, and the curve
-would stay where it started: relevance at a query comes from trees grown on the other folds only.
-Their likelihood on the held-out fold says when to stop.
+A model that has seen a document's clicks would explain them whatever the position, and the curve
+would stay where it started: relevance at a query comes from models of the other folds only. Their
+likelihood on the held-out fold decides when to stop.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numba as nb
 import numpy as np
@@ -94,41 +94,72 @@ class LearnedFit:
     status: Fact
 
 
-def boosted_em(
-    cells: PositionCounts, features: FeatureArray, *, trust: bool, options: TreeOptions
+class CrossFitted(ABC):
+    """Models of gamma(x), one per fold of queries that has not seen that fold."""
+
+    what: ClassVar[str]  # shown as progress
+    first: ClassVar[int]  # round of the first curves: 0 where the start is worth judging
+    rounds: int
+
+    @abstractmethod
+    def start(self, score: float) -> None:
+        """The same score for all documents."""
+
+    @abstractmethod
+    def grow(self, affine: AffineFit) -> None:
+        """Learn for one round, each model from the clicks of the other folds."""
+
+    @abstractmethod
+    def held_out(self) -> FloatArray:
+        """(documents,) gamma by the model that has not seen the document's query."""
+
+    @abstractmethod
+    def status(self, best: int, n_judged: int) -> Fact:
+        """Which round was kept, of how many that were judged."""
+
+
+def learned_em(
+    cells: PositionCounts, models: CrossFitted, *, trust: bool, patience: int
 ) -> LearnedFit:
-    """Learn relevance and the curves together. `features` has a row per document of the cells."""
-    trees = CrossFittedTrees(cells, features, options)
+    """Learn relevance and the curves together, until `patience` rounds bring no gain."""
     affine = start_affine(cells)
-    trees.start(start_score(cells, affine))
+    models.start(start_score(cells, affine))
     best, best_value, best_round, history = affine, -np.inf, 0, []
-    with progress("growing trees of relevance", total=options.n_trees) as advance:
-        for round_ in range(options.n_trees + 1):
-            level = trust and round_ >= ROUNDS_WITHOUT_LEVEL
+    with progress(models.what, total=models.rounds) as advance:
+        for round_ in range(models.first, models.rounds + 1):
+            if round_ > 0:
+                models.grow(affine)
+                advance()
             affine, value = fit_affine(
                 cells,
-                affine._replace(gamma=trees.held_out()),
-                level=level,
+                affine._replace(gamma=models.held_out()),
+                level=trust and round_ >= ROUNDS_WITHOUT_LEVEL,
                 steps=NEWTON_STEPS_PER_ROUND,
             )
             history.append(value)
             if value > best_value:
                 best, best_value, best_round = affine, value, round_
-            if round_ - best_round >= options.early_stopping or round_ == options.n_trees:
+            if round_ - best_round >= patience:
                 break
-            trees.grow(affine)
-            advance()
-    stopped = len(history) <= options.n_trees
     return LearnedFit(
-        affine=at_maximum(cells, best, level=trust),
+        affine=fit_affine(cells, best, level=trust, steps=NEWTON_STEPS_AT_THE_END, tolerance=1e-9)[
+            0
+        ],
         history=handed_over(np.array(history)),
         best_round=best_round,
-        status=TREES(n_trees=best_round) if stopped else TREES_USED_UP(n_trees=options.n_trees),
+        status=models.status(best_round, len(history)),
     )
 
 
-class CrossFittedTrees:
-    """One booster per fold of queries, on one binned dataset; none has seen its own fold."""
+class CrossFittedTrees(CrossFitted):
+    """One booster per fold of queries, on one binned dataset.
+
+    A round is one more tree on the soft targets t, the posterior relevance. Its gradient
+    sum n (gamma - t) is that of the log-likelihood itself (Fisher's identity); Fisher's information
+    is used for the second derivative.
+    """
+
+    what, first = "growing trees of relevance", 0
 
     def __init__(self, cells: PositionCounts, features: FeatureArray, options: TreeOptions) -> None:
         import lightgbm
@@ -136,7 +167,7 @@ class CrossFittedTrees:
         options.check()
         if not varies(features):
             raise constant_features(features)
-        self.cells = cells
+        self.cells, self.rounds = cells, options.n_trees
         self.fold = fold_of_documents(cells, options)
         binned = lightgbm.Dataset(
             features,
@@ -158,7 +189,7 @@ class CrossFittedTrees:
         self.scores[:] = score
 
     def held_out(self) -> FloatArray:
-        """(documents,) relevance by the trees that have not seen the document's query."""
+        """(documents,) gamma by the model that has not seen the document's query."""
         return _sigmoid(self.scores[self.fold, np.arange(len(self.fold))])
 
     def grow(self, affine: AffineFit) -> None:
@@ -171,6 +202,11 @@ class CrossFittedTrees:
             pair = self.scale * gradient, self.scale * information
             booster.update(fobj=lambda *_, pair=pair: pair)
             self.scores[held_out] = self.base + _training_scores(booster)
+
+    def status(self, best: int, n_judged: int) -> Fact:
+        """Which round was kept, of how many."""
+        used_up = n_judged > self.rounds  # the start is judged, too
+        return TREES_USED_UP(n_trees=self.rounds) if used_up else TREES(n_trees=best)
 
 
 def fold_of_documents(cells: PositionCounts, options: TreeOptions) -> IntArray:
@@ -187,11 +223,6 @@ def fold_of_documents(cells: PositionCounts, options: TreeOptions) -> IntArray:
     fold = np.empty(n_queries, dtype=np.int64)
     fold[shuffled] = np.arange(n_queries) % n_folds
     return fold[query]
-
-
-def at_maximum(cells: PositionCounts, affine: AffineFit, *, level: bool) -> AffineFit:
-    """The curves at their maximum, with the relevance of the best round."""
-    return fit_affine(cells, affine, level=level, steps=NEWTON_STEPS_AT_THE_END, tolerance=1e-9)[0]
 
 
 def start_affine(cells: PositionCounts) -> AffineFit:
@@ -283,7 +314,6 @@ def _document_gradient(
 # theta and gamma are kept this far from 0 and 1 (single precision).
 NETWORK_EDGE = 1e-5
 _FORGETTING = 0.6  # between 0.5 (fastest that converges) and 1 (never forgets)
-_NEWTON_STEPS_PER_EPOCH = 2
 
 
 @dataclass(frozen=True)
@@ -333,18 +363,10 @@ class _State(NamedTuple):
     sums: Any
 
 
-def network_em(
-    cells: PositionCounts,
-    features: FeatureArray,
-    *,
-    options: NetworkOptions,
-    trees: TreeOptions,
-) -> LearnedFit:
-    """Learn relevance and the curve together; folds, patience and seed are those of `trees`.
+class CrossFittedNetworks(CrossFitted):
+    r"""One network per fold of queries, learned in mini-batches (online EM); without trust bias.
 
-    P(click) = theta_k gamma(x),   gamma = sigmoid(f(x))
-
-    For each batch of (document, position) with n impressions and c clicks:
+    A round is an epoch. For each batch of (document, position) with n impressions and c clicks:
 
         E step   relevant = c + (n - c) gamma (1 - theta) / (1 - theta gamma)
                  examined = c + (n - c) theta (1 - gamma) / (1 - theta gamma)
@@ -352,48 +374,76 @@ def network_em(
                  theta_k = E_k / N_k, running sums of `examined` and of impressions at k:
                  sums <- (1 - rho) sums + rho (sums of the batch), rho = (t + 2)^-0.6
 
-    ([wang2018regression]_ with the stepwise sums of [cappe2009online]_.) A network that has seen a
-    document's clicks would explain them whatever the position, so each fold of queries has a
-    network that has not seen it, whose gamma is the one that theta is estimated with. The
-    likelihood of the clicks under those says which epoch to keep.
+    ([wang2018regression]_ with the stepwise sums of [cappe2009online]_.)
     """
-    fold = fold_of_documents(cells, trees)
-    mean, scale = normalisation(features, transform=options.transform)
-    if not scale.any():
-        raise constant_features(features)
-    inputs = normalised(features, mean, scale, options.transform)
-    batches = _batches(cells, fold, options, trees.seed)
-    state, affine = _start(cells, inputs, int(fold.max()) + 1, options, trees.seed)
-    step = em_step(options.activation, mlp.Optimiser(options.optimiser))
-    constants = {"features": inputs, "l2": np.float32(options.l2), "mean": _mean_factor(batches)}
-    constants = mlp.jax_modules().jax.device_put(constants)
-    best, best_value, best_epoch, t, history = affine, -np.inf, 0, 0, []
-    with progress("training networks of relevance", total=options.epochs) as advance:
-        for epoch in range(options.epochs):
-            for batch in batches.epoch(epoch):
-                rates = np.array([options.learning_rate, (t + 2.0) ** -_FORGETTING], np.float32)
-                state, t = _State(*step(state, rates, batch, constants)), t + 1
-            affine, value = fit_affine(
-                cells,
-                affine._replace(
-                    gamma=held_out_relevance(state.networks, inputs, fold, options.activation)
-                ),
-                level=False,
-                steps=_NEWTON_STEPS_PER_EPOCH,
+
+    what, first = "training networks of relevance", 1
+
+    def __init__(
+        self,
+        cells: PositionCounts,
+        features: FeatureArray,
+        options: NetworkOptions,
+        trees: TreeOptions,  # for folds and seed
+    ) -> None:
+        self.cells, self.options, self.seed = cells, options, trees.seed
+        self.rounds, self.fold = options.epochs, fold_of_documents(cells, trees)
+        mean, scale = normalisation(features, transform=options.transform)
+        if not scale.any():
+            raise constant_features(features)
+        self.inputs = normalised(features, mean, scale, options.transform)
+        self.batches = _batches(cells, self.fold, options, trees.seed)
+        constants = {
+            "features": self.inputs,
+            "l2": np.float32(options.l2),
+            "mean": np.asarray(1 / self.batches.batch_size, np.float32),
+        }
+        self.constants = mlp.jax_modules().jax.device_put(constants)
+        self.epoch = self.n_batches = 0
+
+    def start(self, score: float) -> None:
+        """The same score for all documents, and sums that give the click rates as a curve."""
+        jax, options = mlp.jax_modules().jax, self.options
+        widths = (self.inputs.shape[1], *options.widths, 1)
+        layers = [
+            mlp.start_layers(
+                child_generator(self.seed, 32, f), widths, activation=options.activation
             )
-            history.append(value)
-            if value > best_value:
-                best, best_value, best_epoch = affine, value, epoch + 1
-            advance()
-            if epoch + 1 - best_epoch >= trees.early_stopping:
-                break
-    stopped = len(history) < options.epochs
-    return LearnedFit(
-        affine=at_maximum(cells, best, level=False),
-        history=handed_over(np.array(history)),
-        best_round=best_epoch,
-        status=(NETWORKS if stopped else EPOCHS_USED_UP)(best=best_epoch, epochs=len(history)),
-    )
+            for f in range(int(self.fold.max()) + 1)
+        ]
+        networks = jax.tree.map(lambda *leaves: np.stack(leaves), *layers)
+        networks["biases"][-1] += np.float32(score)
+        alpha = start_affine(self.cells).alpha
+        sums = np.stack([alpha, np.ones_like(alpha)]).astype(np.float32)
+        optimiser = mlp.Optimiser(options.optimiser).direction().init(networks)
+        self.state = _State(networks, optimiser, sums)
+
+    def grow(self, affine: AffineFit) -> None:  # noqa: ARG002
+        """One epoch; theta comes from the running sums."""
+        options = self.options
+        step = em_step(options.activation, mlp.Optimiser(options.optimiser))
+        for batch in self.batches.epoch(self.epoch):
+            rho = (self.n_batches + 2.0) ** -_FORGETTING
+            rates = np.array([options.learning_rate, rho], np.float32)
+            self.state = _State(*step(self.state, rates, batch, self.constants))
+            self.n_batches += 1
+        self.epoch += 1
+
+    def held_out(self) -> FloatArray:
+        """(documents,) gamma by the model that has not seen the document's query."""
+        jax, jnp, _ = mlp.jax_modules()
+        score = np.empty(len(self.inputs))
+        scores = compiled_value(_one_network(self.options.activation))
+        for f in range(int(self.fold.max()) + 1):
+            one = jax.tree.map(lambda leaf, f=f: leaf[f], self.state.networks)
+            each = np.asarray(jnp.asarray(scores(one, {"features": self.inputs}, {})), dtype=float)
+            score[self.fold == f] = each[self.fold == f]
+        return np.clip(_sigmoid(score), NETWORK_EDGE, 1 - NETWORK_EDGE)
+
+    def status(self, best: int, n_judged: int) -> Fact:
+        """Which round was kept, of how many."""
+        stopped = n_judged < self.rounds
+        return (NETWORKS if stopped else EPOCHS_USED_UP)(best=best, epochs=n_judged)
 
 
 @lru_cache(maxsize=32)
@@ -436,20 +486,6 @@ def posteriors(theta: Any, gamma: Any, n: Any, c: Any) -> tuple[Any, Any]:
     return c + unclicked * gamma * (1 - theta), c + unclicked * theta * (1 - gamma)
 
 
-def held_out_relevance(
-    networks: Any, inputs: FloatArray, fold: IntArray, activation: str
-) -> FloatArray:
-    """(documents,) gamma by the network that has not seen the document's query."""
-    jax, jnp, _ = mlp.jax_modules()
-    gamma = np.empty(len(inputs))
-    score = compiled_value(_one_network(activation))
-    for f in range(int(fold.max()) + 1):
-        one = jax.tree.map(lambda leaf, f=f: leaf[f], networks)
-        mine = np.asarray(jnp.asarray(score(one, {"features": inputs}, {})), dtype=float)
-        gamma[fold == f] = mine[fold == f]
-    return np.clip(0.5 * (1 + np.tanh(0.5 * gamma)), NETWORK_EDGE, 1 - NETWORK_EDGE)
-
-
 @lru_cache(maxsize=32)
 def _one_network(activation: str) -> Any:
     def score(layers: Any, batch: Mapping[str, Any]) -> Any:
@@ -478,28 +514,6 @@ def _batches(
         "clicks": (cells.clicks / unit).astype(np.float32),
     }
     return PaddedRows(columns, min(options.batch_size, cells.n_cells), seed)
-
-
-def _mean_factor(batches: PaddedRows) -> FloatArray:
-    return np.asarray(1 / batches.batch_size, np.float32)
-
-
-def _start(
-    cells: PositionCounts, inputs: FloatArray, n_networks: int, options: NetworkOptions, seed: int
-) -> tuple[_State, AffineFit]:
-    """Networks of the mean relevance, and sums that give the click rates as a curve."""
-    jax = mlp.jax_modules().jax
-    widths = (inputs.shape[1], *options.widths, 1)
-    layers = [
-        mlp.start_layers(child_generator(seed, 32, f), widths, activation=options.activation)
-        for f in range(n_networks)
-    ]
-    networks = jax.tree.map(lambda *leaves: np.stack(leaves), *layers)
-    affine = start_affine(cells)
-    networks["biases"][-1] += np.float32(start_score(cells, affine))
-    sums = np.stack([affine.alpha, np.ones_like(affine.alpha)]).astype(np.float32)
-    optimiser = mlp.Optimiser(options.optimiser).direction().init(networks)
-    return _State(networks, optimiser, sums), affine
 
 
 # Production rankers are often linear, which trees imitate badly, and often trees: so both, the

@@ -1,5 +1,6 @@
 """Position bias and relevance learned together by EM."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, NamedTuple, Self
@@ -20,20 +21,21 @@ from untilt.bias.curve import (
 )
 from untilt.bias.em.affine import FLOOR, AffineFit, clustered, inverted, uncertainty_of_affine
 from untilt.bias.em.learned_relevance import (
-    LearnedFit,
+    CrossFitted,
+    CrossFittedNetworks,
+    CrossFittedTrees,
     NetworkOptions,
     TreeOptions,
-    boosted_em,
-    network_em,
+    learned_em,
 )
 from untilt.bias.em.relevance import (
     FEWEST_DOCUMENTS,
+    Numbers,
+    RelevanceFit,
     StratifiedFit,
     position_based_em,
     several_positions,
     stratified,
-    uncertainty_of_strata,
-    widened,
 )
 from untilt.bias.estimator import BiasEstimator, counts_to
 from untilt.bias.log_ratios import Uncertainty, from_log_ratios
@@ -77,8 +79,14 @@ RELEVANCE = ("auto", "features", "counts")
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class EMEstimator(BiasEstimator):
-    """Base of `RegressionEM` and `TrustEM`. Their parameters are documented there."""
+    """Base of `RegressionEM` and `TrustEM`: P(click at k) = alpha_k gamma + beta_k by EM.
 
+    They differ in whether beta is fitted, and in the relevance that counts alone give. Their
+    parameters are documented there.
+    """
+
+    _has_trust: ClassVar[bool]
+    _bridges_gaps: ClassVar[bool] = False  # whether a position may never have been shown
     _relevance_from: ClassVar[tuple[str, ...]] = RELEVANCE
     relevance_: FloatArray = field(init=False)
     history_: FloatArray = field(init=False)
@@ -105,9 +113,44 @@ class EMEstimator(BiasEstimator):
             self.relevance_ = handed_over(self.relevance_[log.item])
         return self
 
+    def _estimate(self, log: ClickLog) -> PositionBias:
+        self._check_options()
+        features, cells = self._features(log), counts_to(log, self.depth)
+        self._check_depth(cells.depth)
+        shown = cells.by_position(cells.impressions) > 0
+        if self._bridges_gaps and shown[0]:
+            cells = cells.at_positions(shown)
+        require_first_clicked(cells)
+        if features is None:
+            cells = self._counted(cells)
+        fit = self._fit(cells, features)
+        self.history_ = fit.history
+        bias, gamma = self._curve(cells, features, fit)
+        relevance = np.full(log.n_documents, np.nan)
+        relevance[cells.document] = gamma
+        self.relevance_ = handed_over(relevance)
+        return _with_gaps(bias, shown)
+
+    @abstractmethod
+    def _from_counts(self, cells: PositionCounts) -> RelevanceFit:
+        """Curves and relevance where documents have no features."""
+
+    @abstractmethod
+    def _curve(
+        self, cells: PositionCounts, features: FeatureArray | None, fit: RelevanceFit
+    ) -> tuple[PositionBias, FloatArray]:
+        """The curve with its errors, and gamma of the documents of the cells."""
+
+    @abstractmethod
+    def _without_interval(self, cells: PositionCounts, fit: RelevanceFit) -> Fact | None:
+        """Why errors would not be honest, if so."""
+
     @property
     def _uses_features(self) -> bool:
         return self.relevance != "counts"
+
+    def _check_depth(self, depth: int) -> None:
+        """Raise where an option does not fit these positions."""
 
     def _tree_options(self) -> TreeOptions:
         return TreeOptions(**{each.name: getattr(self, each.name) for each in fields(TreeOptions)})
@@ -130,29 +173,46 @@ class EMEstimator(BiasEstimator):
             )
         return None if self.relevance == "counts" else log.features
 
-    def _by_features(
-        self, cells: PositionCounts, features: FeatureArray, *, trust: bool
-    ) -> StratifiedFit:
-        """Curves and relevance from the features of the log's documents."""
-        own, options = features[cells.document], self._tree_options()
-        learned = self._learned(cells, own, trust=trust, options=options)
+    def _fit(self, cells: PositionCounts, features: FeatureArray | None) -> RelevanceFit:
+        if features is None:
+            return self._from_counts(cells)
+        own, options, trust = features[cells.document], self._tree_options(), self._has_trust
+        models = self._models(cells, own, options)
+        learned = learned_em(cells, models, trust=trust, patience=options.early_stopping)
         return stratified(cells, own, learned, trust=trust, options=options)
 
-    def _learned(
-        self, cells: PositionCounts, features: FeatureArray, *, trust: bool, options: TreeOptions
-    ) -> LearnedFit:
-        """Relevance by boosted trees."""
-        return boosted_em(cells, features, trust=trust, options=options)
+    def _models(
+        self, cells: PositionCounts, features: FeatureArray, options: TreeOptions
+    ) -> CrossFitted:
+        """What learns relevance from features."""
+        return CrossFittedTrees(cells, features, options)
 
-    def _counted(self, cells: PositionCounts, *, clicked: bool) -> PositionCounts:
+    def _counted(self, cells: PositionCounts) -> PositionCounts:
         """The documents that relevance from counts can use; raises where positions share too few.
 
-        With `clicked`, only those with a click: the others have no influence on the curve.
+        Without trust bias those with a click: the others have no influence on the curve.
         """
         graph, method = position_graph(cells), type(self).__name__
         graph.require(cells.depth, method, clicks=False)
         _require_clicks_joined(graph, method)
-        return several_positions(cells, clicked=clicked)
+        return several_positions(cells, clicked=not self._has_trust)
+
+    def _uncertainty(
+        self,
+        cells: PositionCounts,
+        features: FeatureArray | None,
+        fit: RelevanceFit,
+        free: BoolArray,
+        jacobian: FloatArray,
+        numbers: Numbers,
+    ) -> Uncertainty:
+        """(m, m) covariance of the `numbers` by formula or resamples; as in `RelevanceFit`."""
+        reason = self._without_interval(cells, fit)
+        if reason is not None:
+            return Uncertainty(np.full((len(jacobian), len(jacobian)), np.nan), reason)
+        if self.n_bootstrap:
+            return self._resampled(cells, lambda drawn: numbers(self._fit(drawn, features).affine))
+        return fit.uncertainty(cells, free, jacobian, numbers)
 
     def _resampled(
         self, cells: PositionCounts, curve: Callable[[PositionCounts], FloatArray]
@@ -166,12 +226,6 @@ class EMEstimator(BiasEstimator):
         covariance = np.cov(np.array(curves), rowvar=False)
         rule = ERRORS_RESAMPLED(n_resamples=self.n_bootstrap, n_queries=len(queries))
         return Uncertainty(np.atleast_2d(covariance), rule)
-
-    def _relevance_of(self, log: ClickLog, cells: PositionCounts, gamma: FloatArray) -> FloatArray:
-        """(documents,) gamma of the log's documents; NaN where nothing is known."""
-        relevance = np.full(log.n_documents, np.nan)
-        relevance[cells.document] = gamma
-        return handed_over(relevance)
 
 
 def relevance_assumed(by_features: bool) -> Fact:
@@ -327,8 +381,8 @@ class RegressionEM(EMEstimator):
         M step  theta_k = mean of P(e=1 | c) at k;  gamma from P(r=1 | c)
 
     ([wang2018regression]_.) With features, gamma(x) is learned by boosted trees on the posterior
-    P(r=1 | c) as soft targets, one tree per EM step, cross-fitted by query (see `boosted_em`);
-    the curve comes from strata of documents alike in it and in predicted position (see `strata`).
+    P(r=1 | c) as soft targets, one tree per EM step, cross-fitted by query (`CrossFittedTrees`);
+    the curve comes from strata of documents alike in it and in predicted position (`stratified`).
     It needs no document at two positions, and it is as good as the features: whatever the
     production ranker used beyond them is taken for examination.
 
@@ -346,7 +400,7 @@ class RegressionEM(EMEstimator):
     Parameters
     ----------
     relevance : "features", "counts", "auto" (features where the log has them), or "network":
-        features as well, by networks in mini-batches instead of trees (see `network_em`)
+        features as well, by networks in mini-batches instead of trees (see `CrossFittedNetworks`)
     depth : positions 1..depth; all of the log where not given
     level : of the intervals
     tolerance, max_steps : of EM with counts; see `run_em`
@@ -362,87 +416,82 @@ class RegressionEM(EMEstimator):
     seed : draws folds, columns of trees and resamples
     """
 
+    _has_trust, _bridges_gaps = False, True
     _relevance_from = (*RELEVANCE, "network")
 
     network: Mapping[str, Any] | None = None
 
-    def _estimate(self, log: ClickLog) -> PositionBias:
-        self._check_options()
-        features, cells = self._features(log), counts_to(log, self.depth)
-        shown = cells.by_position(cells.impressions) > 0
-        cells = cells.at_positions(shown) if shown[0] else cells
-        require_first_clicked(cells)
-        if features is None:
-            cells = self._counted(cells, clicked=True)
-        fit = self._fit(cells, features)
-        self.history_ = fit.history
-        self.relevance_ = self._relevance_of(log, cells, fit.learned.alpha[0] * fit.learned.gamma)
-        dead = cells.by_position(cells.clicks) == 0
-        errors = self._uncertainty(cells, features, fit, dead)
-        curve = self._curve(fit, errors, by_features=features is not None)
-        return _with_gaps(_with_dead_positions(curve, dead, cells, self.relevance_), shown)
-
-    def _learned(
-        self, cells: PositionCounts, features: FeatureArray, *, trust: bool, options: TreeOptions
-    ) -> LearnedFit:
+    def _models(
+        self, cells: PositionCounts, features: FeatureArray, options: TreeOptions
+    ) -> CrossFitted:
         if self.relevance != "network":
-            return super()._learned(cells, features, trust=trust, options=options)
-        return network_em(cells, features, options=NetworkOptions.of(self.network), trees=options)
+            return super()._models(cells, features, options)
+        return CrossFittedNetworks(cells, features, NetworkOptions.of(self.network), options)
 
-    def _fit(self, cells: PositionCounts, features: FeatureArray | None) -> StratifiedFit:
-        if features is not None:
-            return self._by_features(cells, features, trust=False)
+    def _from_counts(self, cells: PositionCounts) -> RelevanceFit:
         em = position_based_em(cells, tolerance=self.tolerance, max_steps=self.max_steps)
         affine = AffineFit(em.state.theta, np.zeros(cells.depth), em.state.gamma)
-        each = np.arange(len(affine.gamma))
         status = joined(em.status, *_few_impressions(cells))
-        return StratifiedFit(affine, affine, each, affine, em.history, status)
+        return DocumentsFit(affine=affine, learned=affine, history=em.history, status=status)
 
-    def _uncertainty(
-        self,
-        cells: PositionCounts,
-        features: FeatureArray | None,
-        fit: StratifiedFit,
-        dead: BoolArray,
-    ) -> Uncertainty:
-        """(K, K) covariance of log(theta_k / theta_1)."""
-        if features is not None and (reason := _without_interval(cells, fit)) is not None:
-            return Uncertainty(np.full((cells.depth, cells.depth), np.nan), reason)
-        if self.n_bootstrap:
-            return self._resampled(
-                cells, lambda drawn: _log_ratios(self._fit(drawn, features).affine.alpha)
-            )
+    def _without_interval(self, cells: PositionCounts, fit: RelevanceFit) -> Fact | None:
+        """Of strata, where they are too few or nearly everything was clicked.
+
+        With fewer documents than strata are made for, intervals of 20 queries held the truth in 82%
+        of cases instead of 95%. Where nearly everything was clicked, the curve sits on its bound at
+        every position, and what is left of its error is rounding.
+        """
+        if not isinstance(fit, StratifiedFit):
+            return None
+        if cells.n_documents < FEWEST_DOCUMENTS:
+            n, least = cells.n_documents, FEWEST_DOCUMENTS
+            return NO_INTERVAL_FEW_DOCUMENTS(n_documents=n, least=least)
+        p = fit.affine.alpha[cells.position_index] * fit.affine.gamma[cells.document_index]
+        always = float(cells.impressions[p > AT_CEILING].sum() / cells.impressions.sum())
+        return NO_INTERVAL_ALL_CLICKED(share=always) if always > 0.5 else None
+
+    def _curve(
+        self, cells: PositionCounts, features: FeatureArray | None, fit: RelevanceFit
+    ) -> tuple[PositionBias, FloatArray]:
+        dead = cells.by_position(cells.clicks) == 0
         free = np.concatenate([~dead, np.zeros(cells.depth, dtype=bool)])
         free[0] = False  # the scale is free: position 1 holds it
         to_ratios = np.eye(cells.depth, 2 * cells.depth)
         to_ratios[:, 0] -= 1
         to_ratios /= np.concatenate([fit.affine.alpha, np.ones(cells.depth)])
-        if features is None:
-            errors = uncertainty_of_affine(cells, fit.affine, free, to_ratios)
-            return _with_incidental(errors, cells, fit.affine.alpha, ~dead)
-        change = _log_ratios(fit.coarse.alpha) - _log_ratios(fit.affine.alpha)
-        return widened(
-            uncertainty_of_strata(cells, fit, free, to_ratios), np.where(dead, 0, change)
-        )
-
-    def _source(self, by_features: bool) -> str:
-        if not by_features:
-            return "counts"
-        return "network" if self.relevance == "network" else "features"
-
-    def _curve(self, fit: StratifiedFit, errors: Uncertainty, *, by_features: bool) -> PositionBias:
-        return from_log_ratios(
-            _log_ratios(fit.affine.alpha),
+        errors = self._uncertainty(cells, features, fit, free, to_ratios, _log_ratios)
+        by_features = features is not None
+        learned_by = "network" if self.relevance == "network" else "features"
+        curve = from_log_ratios(
+            _log_ratios(fit.affine),
             errors,
             level=self.level,
-            method=f"RegressionEM ({self._source(by_features)})",
+            method=f"RegressionEM ({learned_by if by_features else 'counts'})",
             assumes=(POSITION_BASED, relevance_assumed(by_features)),
             status=joined(fit.status, errors.rule),
         )
+        gamma = fit.learned.alpha[0] * fit.learned.gamma
+        return _with_dead_positions(curve, dead, cells, gamma), gamma
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DocumentsFit(RelevanceFit):
+    """Curves where each document has a relevance of its own; without trust bias."""
+
+    def uncertainty(
+        self,
+        cells: PositionCounts,
+        free: BoolArray,
+        jacobian: FloatArray,
+        numbers: Numbers,  # noqa: ARG002
+    ) -> Uncertainty:
+        """With what relevances fitted to few clicks each may have done to the curve."""
+        errors = uncertainty_of_affine(cells, self.affine, free, jacobian)
+        return _with_incidental(errors, cells, self.affine, free[: cells.depth])
 
 
 def _with_incidental(
-    errors: Uncertainty, cells: PositionCounts, theta: FloatArray, alive: BoolArray
+    errors: Uncertainty, cells: PositionCounts, fit: AffineFit, free: BoolArray
 ) -> Uncertainty:
     """With what relevances fitted to few clicks each may have done to the curve.
 
@@ -451,13 +500,11 @@ def _with_incidental(
     of their variances. Where documents have few impressions, or theta is at its bound and has no
     sampling error at all, the whole difference is, and errors are at least those of `fit_shares`.
     """
-    free = alive.copy()
-    free[0] = False
     z, other = fit_shares(cells, free)
     ours, theirs = np.diag(errors.covariance), np.diag(other.covariance)
-    change = np.where(free, z - _log_ratios(theta), 0.0)
+    change = np.where(free, z - _log_ratios(fit), 0.0)
     covariance = errors.covariance
-    if _few_impressions(cells) or theta.max() > AT_CEILING:
+    if _few_impressions(cells) or fit.alpha.max() > AT_CEILING:
         factor = np.sqrt(np.maximum(theirs / np.where(ours > 0, ours, np.inf), 1))
         covariance = covariance * np.outer(factor, factor) + np.diag(np.where(ours > 0, 0, theirs))
     else:
@@ -470,39 +517,23 @@ def _with_incidental(
     )
 
 
-def _without_interval(cells: PositionCounts, fit: StratifiedFit) -> Fact | None:
-    """Why errors of strata would not be honest, if so.
-
-    With fewer documents than strata are made for, intervals of 20 queries held the truth in 82% of
-    cases instead of 95%. Where nearly everything was clicked, the curve sits on its bound at every
-    position, and what is left of its error is rounding.
-    """
-    if cells.n_documents < FEWEST_DOCUMENTS:
-        n, least = cells.n_documents, FEWEST_DOCUMENTS
-        return NO_INTERVAL_FEW_DOCUMENTS(n_documents=n, least=least)
-    p = fit.affine.alpha[cells.position_index] * fit.affine.gamma[cells.document_index]
-    always = float(cells.impressions[p > AT_CEILING].sum() / cells.impressions.sum())
-    return NO_INTERVAL_ALL_CLICKED(share=always) if always > 0.5 else None
-
-
 def _few_impressions(cells: PositionCounts) -> list[Fact]:
     """A warning where gamma of a document rests on few impressions."""
     mean = float(cells.impressions.sum()) / cells.n_documents
     return [SAYS_FEW_IMPRESSIONS(mean=mean)] if mean < FEW_IMPRESSIONS else []
 
 
-def _log_ratios(theta: FloatArray) -> FloatArray:
-    return np.log(theta / theta[0])
+def _log_ratios(fit: AffineFit) -> FloatArray:
+    return np.log(fit.alpha / fit.alpha[0])
 
 
 def _with_dead_positions(
-    bias: PositionBias, dead: BoolArray, cells: PositionCounts, relevance: FloatArray
+    bias: PositionBias, dead: BoolArray, cells: PositionCounts, gamma: FloatArray
 ) -> PositionBias:
     """Positions without a click: next to nothing, up to what 3 expected clicks would have shown."""
     if not dead.any():
         return bias
-    gamma = relevance[cells.document][cells.document_index]
-    at_full_examination = cells.by_position(cells.impressions * gamma)
+    at_full_examination = cells.by_position(cells.impressions * gamma[cells.document_index])
     one_click = 1 / np.maximum(at_full_examination[dead], 1e-3)
     theta = bias.examination.copy()
     theta[dead] = FLOOR

@@ -3,6 +3,8 @@
 Counts are those of `untilt.data.counts`: n impressions and c clicks of a document at a position.
 """
 
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -43,6 +45,31 @@ CEILING = 1 - 1e-9
 # Of z- against z+ at the start: nearly the position-based model.
 START_NOISE = 0.1
 LOW = 1 - CEILING
+
+
+# The numbers that an estimator reports of curves, such as log ratios of alpha.
+Numbers = Callable[[AffineFit], FloatArray]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RelevanceFit:
+    """Curves fitted together with one kind of relevance.
+
+    affine : the curves; gamma of a document as the curves were fitted with it
+    learned : gamma of each document to be reported, with curves on its scale
+    history, status : of EM
+    """
+
+    affine: AffineFit
+    learned: AffineFit
+    history: FloatArray
+    status: Fact
+
+    @abstractmethod
+    def uncertainty(
+        self, cells: PositionCounts, free: BoolArray, jacobian: FloatArray, numbers: Numbers
+    ) -> Uncertainty:
+        """(m, m) covariance of m `numbers`; `free` and `jacobian` as in `uncertainty_of_affine`."""
 
 
 class Examined(NamedTuple):
@@ -138,6 +165,27 @@ def _position_based_step(
     return next_theta, next_gamma, likelihood
 
 
+def click_rates(
+    shown: FloatArray,
+    clicked: FloatArray,
+    relevant: FloatArray,
+    both: FloatArray,
+    plus: FloatArray,
+    minus: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    """z+ and z- by position: the share of clicks among the relevant, and among the others.
+
+    Both are the click rate where z+ would be below z-, and stay where one kind was never shown.
+    """
+    others = shown - relevant
+    known = (relevant > 0) & (others > 0)
+    plus = np.divide(both, relevant, out=plus.copy(), where=known)
+    minus = np.divide(clicked - both, others, out=minus.copy(), where=known)
+    rate, turned = clicked / np.maximum(shown, 1e-300), plus < minus
+    plus, minus = np.where(turned, rate, plus), np.where(turned, rate, minus)
+    return np.clip(plus, LOW, CEILING), np.clip(minus, LOW, CEILING)
+
+
 class Classes(NamedTuple):
     """z+ and z- by position (K,), and gamma of each class."""
 
@@ -164,15 +212,9 @@ def class_em(cells: PositionCounts) -> Classes:
         relevant = both + (n - c) * (1 - plus) * gamma / (1 - p)
         likelihood = float(np.sum(c * np.log(p) + (n - c) * np.log1p(-p)))
         r_k, both_k = cells.by_position(relevant), cells.by_position(both)
-        above = both_k / r_k
-        below = (c_k - both_k) / (n_k - r_k)
-        turned = above < below
-        parts = (
-            np.where(turned, c_k / n_k, above),
-            np.where(turned, c_k / n_k, below),
-            np.bincount(owner, relevant) / n_d,
-        )
-        return Classes(*(np.clip(part, LOW, CEILING) for part in parts)), likelihood
+        z = click_rates(n_k, c_k, r_k, both_k, state.plus, state.minus)
+        gamma_next = np.clip(np.bincount(owner, relevant) / n_d, LOW, CEILING)
+        return Classes(*z, gamma_next), likelihood
 
     theta = start_theta(cells)
     start = Classes(theta, START_NOISE * theta, np.clip(start_gamma(cells, theta), 0.02, 0.98))
@@ -202,25 +244,25 @@ DOCUMENTS_PER_STRATUM = {False: 15, True: 50}
 FEWEST_DOCUMENTS = CLASSES[0] ** 2 * POSITION_CLASSES * DOCUMENTS_PER_STRATUM[False]
 
 
-@dataclass(frozen=True, eq=False)
-class StratifiedFit:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StratifiedFit(RelevanceFit):
     """Curves from strata, and the learned relevance that sorted them.
 
-    Parameters
-    ----------
-    affine : the curves; gamma of a document is that of its stratum
-    coarse : the same from coarser strata
+    gamma of a document in `affine` is that of its stratum; coarse : the same from coarser strata
     stratum : (documents,) stratum of each
-    learned : what the model of relevance says of each document, with curves of its own
-    history, status : of the model
     """
 
-    affine: AffineFit
     coarse: AffineFit
     stratum: IntArray
-    learned: AffineFit
-    history: FloatArray
-    status: Fact
+
+    def uncertainty(
+        self, cells: PositionCounts, free: BoolArray, jacobian: FloatArray, numbers: Numbers
+    ) -> Uncertainty:
+        """With what coarser strata change; they may leave no slope, and then change nothing."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            change = numbers(self.coarse) - numbers(self.affine)
+        errors = uncertainty_of_strata(cells, self, free, jacobian)
+        return widened(errors, np.where(free[: len(change)], change, 0))
 
 
 def stratified(
@@ -413,23 +455,25 @@ class Mixture(NamedTuple):
     shares: FloatArray
 
 
-@dataclass(frozen=True, eq=False)
-class MixtureFit:
-    """Where EM ended. `affine.gamma` is each document's posterior mean; group : (documents,)."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MixtureFit(RelevanceFit):
+    """Curves with the distribution of relevance: gamma of a document is its posterior mean.
+
+    em : where EM ended; group : (documents,)
+    """
 
     em: EMResult[Mixture]
-    affine: AffineFit
     group: IntArray
 
-    @property
-    def history(self) -> FloatArray:
-        """Log-likelihood by step."""
-        return self.em.history
-
-    @property
-    def status(self) -> Fact:
-        """How EM ended."""
-        return self.em.status
+    def uncertainty(
+        self,
+        cells: PositionCounts,
+        free: BoolArray,
+        jacobian: FloatArray,
+        numbers: Numbers,  # noqa: ARG002
+    ) -> Uncertainty:
+        """As `uncertainty_of_mixture` has it."""
+        return uncertainty_of_mixture(cells, self, free, jacobian)
 
 
 def mixture_em(cells: PositionCounts, *, tolerance: float, max_steps: int) -> MixtureFit:
@@ -473,7 +517,10 @@ def mixture_em(cells: PositionCounts, *, tolerance: float, max_steps: int) -> Mi
     )
     end = normalised(em.state)
     gamma, plus, minus = _expect(*data, end)[3], end.plus, end.minus
-    return MixtureFit(em, AffineFit(plus - minus, minus, handed_over(gamma)), group)
+    affine = AffineFit(plus - minus, minus, handed_over(gamma))
+    return MixtureFit(
+        affine=affine, learned=affine, history=em.history, status=em.status, em=em, group=group
+    )
 
 
 def start_values(cells: PositionCounts) -> FloatArray:
@@ -516,17 +563,11 @@ def _maximise(
 
     sums : (4, K) shown, clicked, relevant, clicked and relevant; of_values : (2, M) shown, relevant
     """
-    shown, clicked, relevant, both = sums
-    irrelevant = shown - relevant
-    known = (relevant > 0) & (irrelevant > 0)
-    plus = np.divide(both, relevant, out=before.plus.copy(), where=known)
-    minus = np.divide(clicked - both, irrelevant, out=before.minus.copy(), where=known)
-    turned = plus < minus
-    rate = clicked / np.maximum(shown, 1e-300)
-    plus, minus = np.where(turned, rate, plus), np.where(turned, rate, minus)
     used = of_values[0] > 0
     values = np.divide(of_values[1], of_values[0], out=before.values.copy(), where=used)
-    return tuple(np.clip(part, LOW, CEILING) for part in (plus, minus, values))
+    shown, clicked, relevant, both = sums
+    plus, minus = click_rates(shown, clicked, relevant, both, before.plus, before.minus)
+    return plus, minus, np.clip(values, LOW, CEILING)
 
 
 @nb.njit(cache=True)

@@ -13,20 +13,11 @@ from untilt._core.arrays import FeatureArray, FloatArray, IntArray, frozen, sum_
 from untilt._core.statistics import effective_units, normal_quantile, student_quantile
 from untilt.bias.curve import NO_CLICKS, PositionBias
 from untilt.bias.em.affine import FLOOR, AffineFit
-from untilt.bias.em.regression_em import EMEstimator, relevance_assumed, require_first_clicked
-from untilt.bias.em.relevance import (
-    MixtureFit,
-    StratifiedFit,
-    mixture_em,
-    uncertainty_of_mixture,
-    uncertainty_of_strata,
-    widened,
-)
-from untilt.bias.estimator import counts_to
+from untilt.bias.em.regression_em import EMEstimator, relevance_assumed
+from untilt.bias.em.relevance import MixtureFit, RelevanceFit, mixture_em
 from untilt.bias.given import Examination, as_position_bias
 from untilt.bias.log_ratios import Uncertainty
 from untilt.catalog import method
-from untilt.data.clicklog import ClickLog
 from untilt.data.counts import Cells, PositionCounts
 from untilt.errors import DepthError, IdentifiabilityError, OptionError
 from untilt.facts import Fact, joined, note, warning
@@ -486,6 +477,7 @@ class TrustEM(EMEstimator):
     min_data_in_leaf, folds, early_stopping, n_bootstrap, n_threads, seed : as in `RegressionEM`
     """
 
+    _has_trust = True
     curves_: AffineCurves = field(init=False)
     trust_test_: TrustTest = field(init=False)
 
@@ -494,20 +486,30 @@ class TrustEM(EMEstimator):
     tolerance: float = 1e-2
     max_steps: int = 10_000
 
-    def _estimate(self, log: ClickLog) -> PositionBias:
-        self._check_options()
-        features, cells = self._features(log), counts_to(log, self.depth)
-        self._check_anchor(cells.depth)
-        require_first_clicked(cells)
-        if features is None:
-            cells = self._counted(cells, clicked=False)
-        fit = self._fit(cells, features)
-        affine, self.history_ = fit.affine, fit.history
-        documents = fit.learned if isinstance(fit, StratifiedFit) else affine
-        anchor = _convention(documents) if self.anchor is None else self.anchor
+    def _from_counts(self, cells: PositionCounts) -> RelevanceFit:
+        return mixture_em(cells, tolerance=self.tolerance, max_steps=self.max_steps)
+
+    def _without_interval(self, cells: PositionCounts, fit: RelevanceFit) -> Fact | None:
+        mean = float(cells.impressions.sum()) / cells.n_documents
+        too_few = isinstance(fit, MixtureFit) and mean < FEWEST_IMPRESSIONS
+        return TOO_FEW_IMPRESSIONS(mean=mean) if too_few else None
+
+    def _curve(
+        self, cells: PositionCounts, features: FeatureArray | None, fit: RelevanceFit
+    ) -> tuple[PositionBias, FloatArray]:
+        affine = fit.affine
+        anchor = _convention(fit.learned) if self.anchor is None else self.anchor
         _require_slope(affine, anchor)
-        relevance = _rescaled(documents, anchor)
-        errors = self._uncertainty(cells, features, fit, anchor)
+        relevance = _rescaled(fit.learned, anchor)
+
+        def numbers(affine: AffineFit) -> FloatArray:
+            return np.concatenate(re_anchored(affine.alpha, affine.beta, anchor))
+
+        # The scale is free where relevance comes from the same clicks: the anchor holds it.
+        free = np.tile(cells.by_position(cells.clicks) > 0, 2)
+        free[[anchor.position - 1, cells.depth + anchor.position - 1]] = False
+        jacobian = anchor_jacobian(affine.alpha, affine.beta, anchor)
+        errors = self._uncertainty(cells, features, fit, free, jacobian, numbers)
         errors = _with_dead_positions(errors, cells, relevance)
         self.curves_ = AffineCurves(
             *re_anchored(affine.alpha, affine.beta, anchor),
@@ -515,53 +517,10 @@ class TrustEM(EMEstimator):
             anchor,
             _least(errors.degrees_of_freedom),
         )
-        self.relevance_ = self._relevance_of(log, cells, relevance)
         self.trust_test_ = trust_test(cells)
         status = joined(fit.status, errors.rule, self.trust_test_.fact)
-        return self._bias(status, errors.effective_queries, by_features=features is not None)
-
-    def _fit(
-        self, cells: PositionCounts, features: FeatureArray | None
-    ) -> MixtureFit | StratifiedFit:
-        if features is None:
-            return mixture_em(cells, tolerance=self.tolerance, max_steps=self.max_steps)
-        return self._by_features(cells, features, trust=True)
-
-    def _uncertainty(
-        self,
-        cells: PositionCounts,
-        features: FeatureArray | None,
-        fit: MixtureFit | StratifiedFit,
-        anchor: TrustAnchor,
-    ) -> Uncertainty:
-        """(2K, 2K) covariance of alpha and beta on the anchor's scale."""
-        mean = float(cells.impressions.sum()) / cells.n_documents
-        if features is None and mean < FEWEST_IMPRESSIONS:
-            unknown = np.full((2 * cells.depth, 2 * cells.depth), np.nan)
-            return Uncertainty(unknown, TOO_FEW_IMPRESSIONS(mean=mean))
-        if self.n_bootstrap:
-            return self._resampled(cells, lambda drawn: self._curve(drawn, features, anchor))
-        alpha, beta = fit.affine.alpha, fit.affine.beta
-        estimated = np.tile(cells.by_position(cells.clicks) > 0, 2)
-        jacobian = anchor_jacobian(alpha, beta, anchor)
-        # The scale is free where relevance comes from the same clicks: the anchor holds it.
-        estimated[[anchor.position - 1, cells.depth + anchor.position - 1]] = False
-        if isinstance(fit, StratifiedFit):
-            # Coarse strata may leave no slope at the anchor: then they say nothing.
-            with np.errstate(divide="ignore", invalid="ignore"):
-                fine, coarse = (
-                    np.concatenate(re_anchored(each.alpha, each.beta, anchor))
-                    for each in (fit.affine, fit.coarse)
-                )
-                change = np.where(estimated, coarse - fine, 0)
-            return widened(uncertainty_of_strata(cells, fit, estimated, jacobian), change)
-        return uncertainty_of_mixture(cells, fit, estimated, jacobian)
-
-    def _curve(
-        self, cells: PositionCounts, features: FeatureArray | None, anchor: TrustAnchor
-    ) -> FloatArray:
-        affine = self._fit(cells, features).affine
-        return np.concatenate(re_anchored(affine.alpha, affine.beta, anchor))
+        bias = self._bias(status, errors.effective_queries, by_features=features is not None)
+        return bias, relevance
 
     def _bias(
         self, status: Fact, effective_queries: float | None, *, by_features: bool
@@ -615,7 +574,7 @@ class TrustEM(EMEstimator):
         theta = EVEN_EPS_PLUS if self.examination is None else EXAMINATION_GIVEN
         return scale(**asdict(self.curves_.anchor)), theta
 
-    def _check_anchor(self, depth: int) -> None:
+    def _check_depth(self, depth: int) -> None:
         if self.anchor is None:
             return
         if not isinstance(self.anchor, TrustAnchor):
