@@ -12,9 +12,9 @@ from untilt.errors import FileFormatError, OptionError, ShapeError
 from untilt.networks.mlp import jax_modules
 from untilt.rankers.trust.trust_model import (
     PairPreference,
-    learned,
     logits_of_cells,
     logits_of_lists,
+    preference_of,
     start_preference,
 )
 
@@ -91,7 +91,7 @@ def test_all_three_ways_to_compute_it_agree_with_the_slow_one(params, rng):
         )
         assert np.asarray(by_list) == pytest.approx(expected, abs=1e-12)
         assert np.asarray(by_cell).reshape(2, 3, 3) == pytest.approx(expected, abs=1e-12)
-    kept = learned(params, "pairs", "tanh", mean=np.zeros(2), scale=np.ones(2))
+    kept = preference_of(params, "pairs", "tanh", mean=np.zeros(2), scale=np.ones(2))
     gamma = kept.gamma(rows[3 * u + i], rows[3 * u + j]).reshape(2, 3, 3)
     assert gamma == pytest.approx(1 / (1 + np.exp(-expected)), abs=1e-12)
 
@@ -118,7 +118,7 @@ def test_its_gradient(params, rng):
 def test_better_worse_and_equal_are_three_cases(params, rng):
     one, other = 5 * rng.normal(size=(2, 200, 2))
     for tie in (-30.0, -2.0, 3.0):
-        kept = learned({**params, "tie": np.asarray(tie)}, "pairs", "tanh",
+        kept = preference_of({**params, "tie": np.asarray(tie)}, "pairs", "tanh",
                        mean=np.zeros(2), scale=np.ones(2))  # fmt: skip
         better, worse = kept.gamma(one, other), kept.gamma(other, one)
         assert np.all(better + worse <= 1 + 1e-12)

@@ -49,6 +49,8 @@ _BITS = 64
 class ClickedLists:
     """Lists with their clicks, query by query; documents are numbered inside their query.
 
+    No `Slates`: kernels rank by bits of words, for which documents are numbered by query.
+
     Parameters
     ----------
     query_blocks : queries at which blocks of work begin

@@ -36,8 +36,8 @@ LEAST_GAIN = 1e-150
 class PairSlates(Slates):
     """Slates with the weights of their pairs; slates of one query stand side by side.
 
-    `count` is in the unit of the pair weights. A slate that keeps labels stands here once for each
-    distinct list.
+    The canonical form of pairs. `count` is in the unit of the pair weights. A slate that keeps
+    labels stands here once for each distinct list.
 
     Parameters
     ----------
@@ -81,7 +81,10 @@ class PairSlates(Slates):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RowSlates(Slates):
-    """Slates with one weight per row, its weighted clicks; slates of a query stand side by side."""
+    """Slates with one weight per row, its weighted clicks; slates of a query stand side by side.
+
+    No `PairSlates`, because the losing side is every other row: no pair need be kept.
+    """
 
     ROW_COLUMNS: ClassVar[tuple[str, ...]] = (*Slates.ROW_COLUMNS, "weight")
 

@@ -413,7 +413,8 @@ _LANES = 16
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GradedSlates(Slates):
     """One list for each query, with a label and a weight for each row; equal scores rank in its
-    order, and `count` is what the query weighs.
+    order, and `count` is what the query weighs. No `PairSlates`: a pair weighs the product of what
+    its rows have, and pairs in both directions need the labels themselves.
     """
 
     ROW_COLUMNS: ClassVar[tuple[str, ...]] = (*Slates.ROW_COLUMNS, "label", "weight")

@@ -52,6 +52,8 @@ class ClusterTotals:
 class TrainingLists(Slates):
     """Distinct lists with their labels, over the documents that were shown.
 
+    What slates, pairs and counts are summed from: lists of one slate are still apart here.
+
     Parameters
     ----------
     features, feature_names, doc_query : one row per document that was shown, and its query
@@ -151,6 +153,8 @@ class TrainingLists(Slates):
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WeighedLists(TrainingLists):
     """Training lists whose clicks weigh by their session (`SessionWeighting`).
+
+    A class of its own because every row then has these columns, and no row otherwise.
 
     Parameters
     ----------

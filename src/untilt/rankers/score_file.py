@@ -133,7 +133,7 @@ class _MixedError(Exception):
 
 def _opened_table(
     database: Database, documents: Any, ranker: Ranker, names: Mapping[str, str]
-) -> "_Table":
+) -> "_DocumentsTable":
     source = open_source(database, documents, "documents_table")
     mapped = {role: names[role] for role in KEYS if role in names}
     layout = documents_layout(source, columns=mapped, features=[])
@@ -158,7 +158,7 @@ def _opened_table(
             f"{nameless:,} of {rows:,} rows of {source.what} have no {query} or no {document}, and "
             "a rank is one within a query. Fill them in, or leave these rows out."
         )
-    return _Table(
+    return _DocumentsTable(
         database, name, source, types, ranker, query, document, names[SCORE], names[RANK], rows,
         queries,
     )  # fmt: skip
@@ -194,7 +194,7 @@ def _check_columns(
 
 
 @dataclass(frozen=True)
-class _Table:
+class _DocumentsTable:
     """A table that is open, and what to do with its columns."""
 
     database: Database
@@ -211,12 +211,12 @@ class _Table:
 
     def check_order(self) -> None:
         """Raise where the rows of a query do not come one after the other."""
-        runs = _Runs(self.query)
+        runs = _QueryRuns(self.query)
         for batch in self._batches(quoted(self.query), sort=False):
             runs.starts(batch)
         self._check(runs)
 
-    def _check(self, runs: "_Runs") -> None:
+    def _check(self, runs: "_QueryRuns") -> None:
         if runs.count != self.n_queries:
             raise _MixedError
 
@@ -231,7 +231,7 @@ class _Table:
             each for each in self.types
             if with_features or each not in set(self.ranker.feature_names_)
         ]  # fmt: skip
-        runs = _Runs(self.query)
+        runs = _QueryRuns(self.query)
         # As text, because a CSV has no room for other things.
         chosen = ", ".join(
             f"CAST({quoted(each)} AS VARCHAR) AS {quoted(each)}"
@@ -269,7 +269,9 @@ class _Table:
             sql = f"SELECT {chosen} FROM {self.name}{order}"
             yield from self.database.batches(sql, size=size)
 
-    def _whole_queries(self, chosen: str, runs: "_Runs", *, sort: bool) -> "Iterator[pa.Table]":
+    def _whole_queries(
+        self, chosen: str, runs: "_QueryRuns", *, sort: bool
+    ) -> "Iterator[pa.Table]":
         """Rows with their scores, in tables of whole queries."""
         import pyarrow as pa
 
@@ -329,7 +331,7 @@ class _Table:
         return whole.set_column(place, self.rank, pa.array(rank))
 
 
-class _Runs:
+class _QueryRuns:
     """Rows of the same query one after the other, counted over all batches."""
 
     def __init__(self, query: str) -> None:

@@ -322,18 +322,18 @@ class LinearRanker(LinearModel):
 
     def _fit_joint(
         self, X: ScaledFeatures, lists: TrainingLists, weighting: JointWeighting
-    ) -> tuple["_Fitted", dict[str, Any]]:
+    ) -> tuple["_Descent", dict[str, Any]]:
         if self.loss == "dcg-bound":
             raise _needs_rows(weighting)
         if self.loss != "logistic":
             learning_data.sides_of(weighting, lists)
         objective = self._pair_objective(lists, weighting)
 
-        def learn(table: FloatArray, before: _Fitted | None) -> _Fitted:
+        def learn(table: FloatArray, before: _Descent | None) -> _Descent:
             start = None if before is None else before.v
             return self._descend(X, _pair_loss(objective, table), start)
 
-        def losses(fitted: _Fitted) -> FloatArray:
+        def losses(fitted: _Descent) -> FloatArray:
             return objective.losses_by_position(X.scores(fitted.v))
 
         learned = learning_data.learned_table(weighting, lists, self.query_weight)
@@ -342,7 +342,9 @@ class LinearRanker(LinearModel):
         self.bias_, self.bias_history_ = learned.bias(status=status), learned.history
         return fitted, {"joint": status, "joint_settled": learned.settled}
 
-    def _descend(self, X: ScaledFeatures, loss: Loss, start: FloatArray | None = None) -> "_Fitted":
+    def _descend(
+        self, X: ScaledFeatures, loss: Loss, start: FloatArray | None = None
+    ) -> "_Descent":
         from scipy.optimize import minimize
 
         def objective(v: FloatArray) -> tuple[float, FloatArray]:
@@ -363,7 +365,7 @@ class LinearRanker(LinearModel):
         status = CONVERGED(**ended)
         if not converged:
             status = STOPPED_EARLY(message=str(result.message), **ended)
-        return _Fitted(result.x, float(result.fun), int(result.nit), converged, status)
+        return _Descent(result.x, float(result.fun), int(result.nit), converged, status)
 
     def _check(self) -> None:
         if self.loss == "hinge":
@@ -380,7 +382,7 @@ class LinearRanker(LinearModel):
 
 
 @dataclass(frozen=True, eq=False)
-class _Fitted:
+class _Descent:
     v: FloatArray
     objective: float
     iterations: int

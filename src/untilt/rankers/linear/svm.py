@@ -455,7 +455,7 @@ def doubling_search(
     margin, so all smaller values give the same order; values that still give that order do not
     count as no better. `weight` is W[k] of validation clicks.
     """
-    judge = _Judge(problem, valid, weight)
+    judge = _TrialJudge(problem, valid, weight)
     C = smallest_useful(problem)
     trials: list[Trial] = []
     with progress("searching for C") as advance:
@@ -484,7 +484,7 @@ def smallest_useful(problem: SvmProblem) -> float:
     return float(2.0 ** np.floor(-np.log2(spread))) if spread > 0 else 1.0
 
 
-class _Judge:
+class _TrialJudge:
     """sum_i r_i rank_i / sum_i r_i over validation positives, r_i = clicks times W[k]; DCG alike.
 
     The weights are the same for every C, or the averages would not compare.

@@ -133,7 +133,7 @@ class DualLearning(network_ranker.DropoutNetworkRanker):
 
     def _train(
         self,
-        inputs: network_ranker.Inputs,
+        inputs: network_ranker.NetworkInputs,
         slates: "ClickedSlates",
         stopping: Stopping | None,
         checkpoint: str | os.PathLike[str] | None = None,
@@ -166,7 +166,7 @@ class DualLearning(network_ranker.DropoutNetworkRanker):
     def _bias(
         self,
         trained: Trained,
-        inputs: network_ranker.Inputs,
+        inputs: network_ranker.NetworkInputs,
         slates: "ClickedSlates",
         stopping: Stopping | None,
     ) -> PositionBias:
@@ -190,7 +190,10 @@ class DualLearning(network_ranker.DropoutNetworkRanker):
         )
 
     def _spread(
-        self, inputs: network_ranker.Inputs, slates: "ClickedSlates", stopping: Stopping | None
+        self,
+        inputs: network_ranker.NetworkInputs,
+        slates: "ClickedSlates",
+        stopping: Stopping | None,
     ) -> Fact:
         """How far the curve moves over trainings on queries drawn anew."""
         queries = np.unique(slates.query)
@@ -213,7 +216,10 @@ class DualLearning(network_ranker.DropoutNetworkRanker):
         )
 
     def _curve_of(
-        self, inputs: network_ranker.Inputs, slates: "ClickedSlates", stopping: Stopping | None
+        self,
+        inputs: network_ranker.NetworkInputs,
+        slates: "ClickedSlates",
+        stopping: Stopping | None,
     ) -> FloatArray:
         layers = self._train(inputs, slates, stopping).params["ranker"]
         scores = network_ranker.network_scores(layers, inputs.features, self.activation)
@@ -251,6 +257,8 @@ class DualLearning(network_ranker.DropoutNetworkRanker):
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ClickedSlates(Slates):
     """Slates of two or more documents with a click, in an order of their own contents.
+
+    `RowSlates` have weights of one loss; here both losses weigh the clicks anew in each step.
 
     Parameters
     ----------

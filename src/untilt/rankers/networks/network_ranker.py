@@ -183,7 +183,7 @@ class NetworkRanker(Ranker):
         self.losses_, self.watched_ = np.array(trained.losses), trained.watched
         self.summary_ = {**length_of(trained), "status": trained.status}
 
-    def _keep_network(self, layers: Layers, inputs: "Inputs") -> None:
+    def _keep_network(self, layers: Layers, inputs: "NetworkInputs") -> None:
         self.network_ = to_network(
             layers, self.activation, mean=inputs.mean, scale=inputs.scale, transform=self.transform
         )
@@ -272,7 +272,7 @@ def check_network(name: str, network: Network, n: int) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Inputs:
+class NetworkInputs:
     """Normalised features of all training rows, and how they were normalised."""
 
     features: FeatureArray
@@ -299,7 +299,7 @@ class Inputs:
         return start_layers(seed, widths, activation=ranker.activation)
 
 
-def inputs_of(lists: TrainingLists, transform: str) -> Inputs:
+def inputs_of(lists: TrainingLists, transform: str) -> NetworkInputs:
     """The features as a network wants them; mean and spread are over distinct documents."""
     check_not_infinite(lists.features, lists.feature_names)
     mean, scale = normalisation(lists.features, transform=transform)
@@ -310,7 +310,7 @@ def inputs_of(lists: TrainingLists, transform: str) -> Inputs:
             "columns."
         )
     features = normalised(lists.features, mean, scale, transform)
-    return Inputs(features, mean, scale, lists.feature_names, lists.missing)
+    return NetworkInputs(features, mean, scale, lists.feature_names, lists.missing)
 
 
 def length_of(*trained: Trained) -> dict[str, Any]:
@@ -475,7 +475,7 @@ def _has_labels(data: Data) -> bool:
 def stopping_for(
     ranker: NetworkRanker,
     held_out: Data | None,
-    inputs: Inputs,
+    inputs: NetworkInputs,
     *,
     bias: BiasLike | None = None,
     curve: Curve | None = None,
@@ -502,18 +502,18 @@ def stopping_for(
     return Stopping(value, ranker.early_stopping)
 
 
-class _Judge(NamedTuple):
+class _EpochJudge(NamedTuple):
     """Held-out documents, and the value of their scores at the parameters of an epoch."""
 
     features: FeatureArray
     value: Callable[[FloatArray, Params], float]
 
 
-def _judge_of(held_out: Data, bias: BiasLike | None, curve: Curve | None) -> _Judge:
+def _judge_of(held_out: Data, bias: BiasLike | None, curve: Curve | None) -> _EpochJudge:
     if not isinstance(held_out, ClickLog):
         labels = validation_for(held_out, None, None)
         assert labels is not None
-        return _Judge(labels.features, lambda scores, _: labels.value(scores))
+        return _EpochJudge(labels.features, lambda scores, _: labels.value(scores))
     return (
         _by_clicks(held_out, bias, curve)
         if held_out.is_binary
@@ -521,20 +521,20 @@ def _judge_of(held_out: Data, bias: BiasLike | None, curve: Curve | None) -> _Ju
     )
 
 
-def _by_clicks(log: ClickLog, bias: BiasLike | None, curve: Curve | None) -> _Judge:
+def _by_clicks(log: ClickLog, bias: BiasLike | None, curve: Curve | None) -> _EpochJudge:
     """Log-likelihood per session: its gain by the scores, or all of it where the curve moves."""
     clicks = held_out_likelihood(log, None if curve is not None else bias)
     if curve is None:
-        return _Judge(clicks.features, lambda scores, _: clicks.value(scores))
+        return _EpochJudge(clicks.features, lambda scores, _: clicks.value(scores))
 
     def value(scores: FloatArray, params: Params) -> float:
         now = clicks.with_curve(_at_positions(curve(params), log.depth))
         return now.null + now.value(scores)
 
-    return _Judge(clicks.features, value)
+    return _EpochJudge(clicks.features, value)
 
 
-def _by_credit(log: ClickLog, bias: BiasLike | None, curve: Curve | None) -> _Judge:
+def _by_credit(log: ClickLog, bias: BiasLike | None, curve: Curve | None) -> _EpochJudge:
     """DCG@10 per propensity-weighted label, for feedback that is no click.
 
     Per label, because a steeper curve makes every weight larger, and with it a plain sum.
@@ -547,7 +547,7 @@ def _by_credit(log: ClickLog, bias: BiasLike | None, curve: Curve | None) -> _Ju
             now = held_out_clicks(log, _at_positions(curve(params), log.depth))
         return float(np.sum(now.per_query(scores)) / np.sum(now.credit))
 
-    return _Judge(given.features, value)
+    return _EpochJudge(given.features, value)
 
 
 def _at_positions(theta: FloatArray, depth: int) -> FloatArray:

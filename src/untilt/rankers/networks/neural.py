@@ -135,7 +135,7 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
     def _training(
         self,
         task: "NetworkTask",
-        inputs: network_ranker.Inputs,
+        inputs: network_ranker.NetworkInputs,
         held_out: network_ranker.Data | None,
     ) -> NetworkTraining:
         return NetworkTraining(
@@ -166,7 +166,7 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
     def _fingerprint(
         self,
         task: "NetworkTask",
-        inputs: network_ranker.Inputs,
+        inputs: network_ranker.NetworkInputs,
         held_out: network_ranker.Data | None,
     ) -> str:
         first = {} if self.checkpoint is None else next(iter(task.batches.epoch(0)))
@@ -254,7 +254,7 @@ class NetworkTasks:
     ranker: NeuralRanker
     lists: TrainingLists
     weighting: Weighting
-    inputs: network_ranker.Inputs
+    inputs: network_ranker.NetworkInputs
 
     def of_loss(self) -> NetworkTask:
         """That of the ranker's loss."""

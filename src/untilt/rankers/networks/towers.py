@@ -121,7 +121,7 @@ class FittedTower(NamedTuple):
 def fit_tower(
     ranker: network_ranker.NetworkRanker,
     lists: TrainingLists,
-    inputs: network_ranker.Inputs,
+    inputs: network_ranker.NetworkInputs,
     combine: str,
     target: str,
     held_out: network_ranker.Data | None,
@@ -150,7 +150,7 @@ def fit_tower(
             held_out,
             inputs,
             tower_loss(combine, target, ranker.activation),
-            _Scale(counts.depth, shift, unit),
+            _LabelScale(counts.depth, shift, unit),
         ),
         checkpoint=checkpoint,
         fingerprint=network_ranker.fingerprint(
@@ -166,7 +166,7 @@ def fit_tower(
     return FittedTower(layers, tower, target, trained)
 
 
-class _Scale(NamedTuple):
+class _LabelScale(NamedTuple):
     """Positions of a tower (deeper ones count as the last), and of its labels (y - shift)/unit."""
 
     depth: int
@@ -187,9 +187,9 @@ def _columns(counts: PositionCounts, shift: float, unit: float) -> dict[str, Any
 def _stopping(
     ranker: network_ranker.NetworkRanker,
     held_out: network_ranker.Data | None,
-    inputs: network_ranker.Inputs,
+    inputs: network_ranker.NetworkInputs,
     loss: Loss,
-    scale: "_Scale",
+    scale: "_LabelScale",
 ) -> Stopping | None:
     """Labels by NDCG@10; feedback by the loss, which for clicks is minus their likelihood."""
     if not isinstance(held_out, ClickLog):

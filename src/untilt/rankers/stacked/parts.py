@@ -263,7 +263,7 @@ class HierarchicalObjective(LikeAFunction):
         return -self._u / self.model.v, self.model.curvature(H)
 
 
-class _HeldOut:
+class _HeldOutLikelihood:
     """The pooled likelihood of the folds' held-out clicks; it keeps v and s2 up to date."""
 
     def __init__(self, cells: ClickCells, rows: Rows) -> None:
@@ -297,7 +297,7 @@ def click_part(
     cells: ClickCells, rows: Rows, training: FoldTraining, sessions: float, params: dict[str, Any]
 ) -> Likelihood:
     """f: trees on the marginal likelihood, their number by the held-out one (per session)."""
-    held_out = _HeldOut(cells, rows)
+    held_out = _HeldOutLikelihood(cells, rows)
     query_fold = np.zeros(rows.n_queries, dtype=np.int64)
     query_fold[rows.query] = training.fold
     for k in range(training.n_folds):

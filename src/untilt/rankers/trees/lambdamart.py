@@ -184,14 +184,8 @@ class LambdaMART(Ranker):
 
     def options(self) -> objectives.LambdaOptions:
         """The options that shape the lambdas."""
-        return objectives.LambdaOptions(
-            metric=self.metric,
-            gain=self.gain,
-            sigma=self.sigma,
-            pair_norm=self.pair_norm,
-            truncation=self.truncation,
-            query_weight=self.query_weight,
-        )
+        own = {name: getattr(self, name) for name in objectives.Lambdas.__annotations__}
+        return objectives.LambdaOptions(**own)
 
     def _training(self) -> objectives.TreeTraining:
         return objectives.TreeTraining(

@@ -46,14 +46,7 @@ def objective(
 
     ``lightgbm.train({"objective": ut.objective(log, ut.PRS(bias))}, ut.lightgbm_dataset(log))``
     """
-    options = LambdaOptions(
-        metric=metric,
-        gain=gain,
-        sigma=sigma,
-        pair_norm=pair_norm,
-        truncation=truncation,
-        query_weight=query_weight,
-    )
+    options = LambdaOptions(metric, gain, sigma, pair_norm, truncation, query_weight)
     lists = training_lists(log, weighting)
     return lambda_objective(lists, weighting or Naive(), options)
 

@@ -29,10 +29,10 @@ from untilt.rankers.trust import trust_model as model
 from untilt.rankers.trust.mini_batch import Batch, slate_batches
 from untilt.rankers.trust.slates import TrustSlates
 from untilt.rankers.trust.trust_model import (
-    learned,
     logistic_loss,
     logits_of_cells,
     pair_weights,
+    preference_of,
     rank_change,
     start_preference,
 )
@@ -128,7 +128,7 @@ def expected_likelihood(p: FloatArray, successes: FloatArray, trials: FloatArray
     return float(np.dot(successes, np.log(p)) + np.dot(trials - successes, np.log1p(-p)))
 
 
-class Items(NamedTuple):
+class LabelItems(NamedTuple):
     """Documents of slates: 0-based position, sessions, sessions with c > 0."""
 
     position_index: IntArray
@@ -136,7 +136,7 @@ class Items(NamedTuple):
     positive: FloatArray
 
 
-class Pairs(NamedTuple):
+class LabelPairs(NamedTuple):
     """Cells of ordered pairs: items i and j, sessions, sessions with c_i > c_j."""
 
     i: IntArray
@@ -145,7 +145,7 @@ class Pairs(NamedTuple):
     above: FloatArray
 
 
-class Trust(NamedTuple):
+class TrustState(NamedTuple):
     """eps+ and eps- by pair of positions, (K, K), and the state of gamma."""
 
     eps_plus: FloatArray
@@ -153,7 +153,7 @@ class Trust(NamedTuple):
     gamma: Any
 
 
-class Examination(NamedTuple):
+class PairExamination(NamedTuple):
     """theta and theta- by position, (K,), and the state of beta."""
 
     theta: FloatArray
@@ -162,7 +162,7 @@ class Examination(NamedTuple):
 
 
 def fit_examination(
-    items: Items,
+    items: LabelItems,
     beta: Regression,
     *,
     start: model.TrustStart,
@@ -170,7 +170,7 @@ def fit_examination(
     first: float | None = None,
     tolerance: float = 1e-4,
     max_steps: int = 1000,
-) -> EMResult[Examination]:
+) -> EMResult[PairExamination]:
     """theta, theta- and beta from single documents; `theta` gives a known curve, or none.
 
     `first` holds theta_1 at that value: clicks give only theta_k beta, so without it a constant
@@ -182,7 +182,7 @@ def fit_examination(
     if first is not None:
         known[0] = np.clip(first, _FLOOR, 1 - _FLOOR)
 
-    def step(state: Examination) -> tuple[Examination, float]:
+    def step(state: PairExamination) -> tuple[PairExamination, float]:
         following, likelihood = examination_step(items, beta, state)
         if theta is not None:
             following = following._replace(theta=known)
@@ -190,13 +190,13 @@ def fit_examination(
             following.theta[0] = known[0]
         return following, likelihood
 
-    begin = Examination(known, known.copy(), beta.start())
+    begin = PairExamination(known, known.copy(), beta.start())
     return run_em(begin, step, tolerance=tolerance, max_steps=max_steps, what="examination by EM")
 
 
 def examination_step(
-    items: Items, beta: Regression, state: Examination
-) -> tuple[Examination, float]:
+    items: LabelItems, beta: Regression, state: PairExamination
+) -> tuple[PairExamination, float]:
     """One E and M step, and the log-likelihood of the state that went in."""
     theta, b = state.theta[items.position_index], beta.values(state.beta)
     zero = items.sessions - items.positive
@@ -214,8 +214,8 @@ def examination_step(
 
 
 def updated_examination(
-    examined_zero: FloatArray, zero: FloatArray, positive: FloatArray, before: Examination
-) -> Examination:
+    examined_zero: FloatArray, zero: FloatArray, positive: FloatArray, before: PairExamination
+) -> PairExamination:
     """theta- and theta of Figure 2 from sums by position; one without sessions stays."""
     theta_minus = np.divide(examined_zero, zero, out=before.theta_minus.copy(), where=zero > 0)
     n = zero + positive
@@ -225,9 +225,9 @@ def updated_examination(
 
 
 def fit_trust(
-    items: Items,
-    pairs: Pairs,
-    examination: Examination,
+    items: LabelItems,
+    pairs: LabelPairs,
+    examination: PairExamination,
     beta: FloatArray,
     gamma: Regression,
     *,
@@ -235,28 +235,28 @@ def fit_trust(
     fixed: bool = False,
     tolerance: float = 1e-4,
     max_steps: int = 1000,
-) -> EMResult[Trust]:
+) -> EMResult[TrustState]:
     """eps+, eps- and gamma from pairs, examination and beta given; `fixed` keeps eps+, eps-."""
     depth = len(examination.theta)
     eps = np.full((depth, depth), start.eps_plus), np.full((depth, depth), start.eps_minus)
 
-    def step(state: Trust) -> tuple[Trust, float]:
+    def step(state: TrustState) -> tuple[TrustState, float]:
         following, likelihood = trust_step(items, pairs, examination, beta, gamma, state)
         kept = following._replace(eps_plus=eps[0], eps_minus=eps[1])
         return kept if fixed else following, likelihood
 
-    begin = Trust(*eps, gamma.start())
+    begin = TrustState(*eps, gamma.start())
     return run_em(begin, step, tolerance=tolerance, max_steps=max_steps, what="trust bias by EM")
 
 
 def trust_step(
-    items: Items,
-    pairs: Pairs,
-    examination: Examination,
+    items: LabelItems,
+    pairs: LabelPairs,
+    examination: PairExamination,
     beta: FloatArray,
     gamma: Regression,
-    state: Trust,
-) -> tuple[Trust, float]:
+    state: TrustState,
+) -> tuple[TrustState, float]:
     """One E and M step, and the log-likelihood of the state that went in."""
     k_i, k_j = items.position_index[pairs.i], items.position_index[pairs.j]
     g = gamma.values(state.gamma)
@@ -290,8 +290,8 @@ def updated_trust(
     preferred_below: FloatArray,
     other_above: FloatArray,
     other_below: FloatArray,
-    before: Trust,
-) -> Trust:
+    before: TrustState,
+) -> TrustState:
     """eps+ and eps- of Figure 2 from sums by pair of positions, with eps- <= eps+.
 
     Where eps- would be the larger one both get their common rate, the maximum under the constraint;
@@ -351,7 +351,7 @@ class NetworkRegression:
     def values(self, state: dict[str, mlp.Params]) -> FloatArray:
         """Probabilities by NumPy in double precision."""
         d = self.features.shape[1]
-        model = learned(state, self.form, self.activation, mean=np.zeros(d), scale=np.ones(d))
+        model = preference_of(state, self.form, self.activation, mean=np.zeros(d), scale=np.ones(d))
         if self.form == "pairs" and self.j is not None:
             p = model.gamma(self.features[self.i], self.features[self.j])
         else:  # one pass a document, not one a cell
@@ -413,20 +413,20 @@ RELEVANCE = ("network", "linear", "table")
 class FullBatchFit(NamedTuple):
     """Both EMs, and the values of beta (per item cell) and gamma (per pair cell) at their end."""
 
-    examination: EMResult[Examination]
-    trust: EMResult[Trust]
+    examination: EMResult[PairExamination]
+    trust: EMResult[TrustState]
     beta: FloatArray
     gamma: FloatArray
     pair: IntArray
 
 
-def cells_of_slates(slates: TrustSlates) -> tuple[Items, Pairs, IntArray]:
+def cells_of_slates(slates: TrustSlates) -> tuple[LabelItems, LabelPairs, IntArray]:
     """Items, pairs of two different rows, and which of the slates' pairs these are."""
     slate, i, j = slates.pairs()
     apart = i != j
     above = slates.above_positive + slates.above_zero
-    items = Items(slates.position_index, slates.row_count.astype(float), slates.positive)
-    pairs = Pairs(i[apart], j[apart], slates.count[slate[apart]].astype(float), above[apart])
+    items = LabelItems(slates.position_index, slates.row_count.astype(float), slates.positive)
+    pairs = LabelPairs(i[apart], j[apart], slates.count[slate[apart]].astype(float), above[apart])
     return items, pairs, np.flatnonzero(apart)
 
 

@@ -20,7 +20,7 @@ from untilt.rankers.base import check_positive, check_rounds
 from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, training_lists
 from untilt.rankers.networks import network_ranker
 from untilt.rankers.networks.network_ranker import (
-    Inputs,
+    NetworkInputs,
     NetworkRanker,
     check_network,
     fingerprint,
@@ -44,7 +44,7 @@ from untilt.rankers.trust.trust_model import (
     PairTrust,
     TrustEpoch,
     TrustStart,
-    learned,
+    preference_of,
 )
 
 UNCORRECTED = note("network.uncorrected", "labels as they are, {epochs} epochs")
@@ -141,7 +141,7 @@ class PairwiseTrustRanker(NetworkRanker):
         self._check()
         parts = network_ranker.set_aside(self, data, valid)
         lists = training_lists(parts.train)
-        task = _Task(self._slates(lists), inputs_of(lists, self.transform), parts.held_out)
+        task = _TrustTask(self._slates(lists), inputs_of(lists, self.transform), parts.held_out)
         self.pair_trust_, self.preference_, self.bias_, self.history_ = None, None, None, ()
         self.item_likelihood_, self.pair_likelihood_ = np.zeros(0), np.zeros(0)
         if lists.judged or self.loss == "naive":
@@ -158,7 +158,7 @@ class PairwiseTrustRanker(NetworkRanker):
         }  # fmt: skip
         return self
 
-    def _fit_mini_batches(self, task: "_Task") -> tuple[Layers, Trained, Fact]:
+    def _fit_mini_batches(self, task: "_TrustTask") -> tuple[Layers, Trained, Fact]:
         slates = task.slates
         fitted = fit_mini_batches(
             slates,
@@ -191,7 +191,7 @@ class PairwiseTrustRanker(NetworkRanker):
         self.losses_ = np.array([epoch.ranking_loss for epoch in fitted.history])
         return fitted.layers, fitted.trained, fitted.trust.status
 
-    def _fit_full_batch(self, task: "_Task") -> tuple[Layers, Trained, Fact]:
+    def _fit_full_batch(self, task: "_TrustTask") -> tuple[Layers, Trained, Fact]:
         ipw, slates = self.loss == "ipw", task.slates
         fit = pair_em.fit_full_batch(
             slates,
@@ -221,7 +221,7 @@ class PairwiseTrustRanker(NetworkRanker):
         trained = self._train(task, weight, lambda _: theta)
         return trained.params, trained, _status(fit)
 
-    def _fit_as_they_are(self, task: "_Task") -> tuple[Layers, Trained, Fact]:
+    def _fit_as_they_are(self, task: "_TrustTask") -> tuple[Layers, Trained, Fact]:
         """Judged labels have no bias to correct, and the naive loss corrects none."""
         kind = "gain" if self.loss == "opt" else "above"
         slates = task.slates
@@ -230,7 +230,7 @@ class PairwiseTrustRanker(NetworkRanker):
         return trained.params, trained, UNCORRECTED(epochs=trained.epochs)
 
     def _train(
-        self, task: "_Task", weight: FloatArray, curve: network_ranker.Curve | None
+        self, task: "_TrustTask", weight: FloatArray, curve: network_ranker.Curve | None
     ) -> Trained:
         trained = pair_em.train_on_weights(
             task.slates,
@@ -251,7 +251,7 @@ class PairwiseTrustRanker(NetworkRanker):
         self.losses_ = np.array(trained.losses)
         return trained
 
-    def _fingerprint(self, task: "_Task") -> str:
+    def _fingerprint(self, task: "_TrustTask") -> str:
         slates = task.slates
         return fingerprint(
             self, task.inputs.features, slates.document, slates.position_index, slates.count,
@@ -264,8 +264,8 @@ class PairwiseTrustRanker(NetworkRanker):
         if self.bias is not None and as_position_bias(self.bias, trust.depth).is_known:
             self.bias_ = replace(self.bias_, estimated=False, status=trust.status)
 
-    def _keep_preference(self, params: Params, inputs: Inputs) -> None:
-        self.preference_ = learned(
+    def _keep_preference(self, params: Params, inputs: NetworkInputs) -> None:
+        self.preference_ = preference_of(
             params,
             self.preference,
             self.activation,
@@ -329,11 +329,11 @@ class PairwiseTrustRanker(NetworkRanker):
             raise OptionError(f"em_rate must be at most 1. Got {self.em_rate} instead.")
 
 
-class _Task(NamedTuple):
+class _TrustTask(NamedTuple):
     """What is trained on, and what it is stopped by."""
 
     slates: TrustSlates
-    inputs: Inputs
+    inputs: NetworkInputs
     held_out: network_ranker.Data | None
 
 

@@ -22,6 +22,9 @@ PAIR_COLUMNS = ("above_positive", "above_zero", "gain_positive", "gain_zero")
 class TrustSlates(Slates):
     """Distinct slates with counts of labels. A pair (i, j) of a slate of n rows is entry i n + j.
 
+    No `PairSlates`: the model tells pairs whose loser has a label of 0 from others, and needs both
+    orders of a pair.
+
     Parameters
     ----------
     positive : (rows,) sessions with c > 0 there

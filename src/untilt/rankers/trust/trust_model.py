@@ -409,7 +409,7 @@ class PairPreference:
         return gamma
 
 
-def learned(
+def preference_of(
     params: mlp.Params,
     form: str,
     activation: str,
