@@ -4,7 +4,9 @@ Each is a frozen value with `.at(position)` and `.to_bias(depth)`.
 """
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -212,6 +214,20 @@ def parse_curve(text: str) -> GivenCurve:
     except ValueError:
         raise OptionError(f"{name} needs a number, as in {name}:1. Got {text!r}.") from None
     return curve
+
+
+def parse_bias(text: str, *, what: str = "bias", also: Sequence[str] = ()) -> Examination:
+    """The curve that a text names, or the estimate in a file; `also` are other words for errors."""
+    name = text.partition(":")[0]
+    if name in curve_names():
+        return parse_curve(text)
+    if Path(text).is_file():
+        return PositionBias.load(text)
+    known = [*also, *curve_names()]
+    raise OptionError(
+        f"{what} must be a file of an estimate, a curve such as power-law:1, or one of "
+        f"{', '.join(known)}. Got {text!r}, and there is no such file.{did_you_mean(name, known)}"
+    )
 
 
 def as_examination(bias: BiasLike) -> Examination:

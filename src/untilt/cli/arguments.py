@@ -19,7 +19,7 @@ from untilt.cli.console import Output
 from untilt.cli.declared import KINDS
 from untilt.cli.wording import CommandLine
 from untilt.data.read.options import ClickOptions, Collapse, DocumentOptions, ReadOptions
-from untilt.errors import OptionError, did_you_mean
+from untilt.errors import OptionError
 
 if TYPE_CHECKING:
     from untilt.data.clicklog import ClickLog
@@ -375,21 +375,9 @@ BiasOption = Annotated[
 
 def parse_bias(text: str | None) -> Any:
     """The bias that an option names; None where nothing was given."""
-    from untilt.bias.curve import PositionBias
-    from untilt.bias.given import curve_names, parse_curve
+    from untilt.bias.given import parse_bias as parsed
 
-    if text is None or text == "none":
-        return None
-    name = text.partition(":")[0]
-    if name in curve_names():
-        return parse_curve(text)
-    if Path(text).exists():
-        return PositionBias.load(text)
-    known = [*curve_names(), "none"]
-    raise OptionError(
-        f"--bias is a file of an estimate or one of {', '.join(known)}. Got {text!r}, and there "
-        f"is no such file.{did_you_mean(name, known)}"
-    )
+    return None if text is None or text == "none" else parsed(text, also=("none",))
 
 
 def context_of(bias: Any) -> tuple[str, ...]:

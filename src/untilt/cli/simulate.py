@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -16,7 +16,7 @@ from untilt.cli.arguments import AsJson, Seed, Verbose
 from untilt.cli.console import Output, plain, speaking
 from untilt.cli.declared import method_option
 from untilt.cli.outputs import Force, Writes
-from untilt.errors import OptionError, did_you_mean
+from untilt.errors import OptionError
 
 if TYPE_CHECKING:
     from untilt.data.judged import JudgedLists
@@ -38,35 +38,13 @@ UBI_FILES = {"ubi_queries": "ubi_queries.jsonl", "ubi_events": "ubi_events.jsonl
 
 
 def protocol_of(name: str, parameters: Sequence[str] | None) -> "Protocol":
-    """The protocol of this name with NAME=VALUE parameters, read as the types of its fields."""
+    """The protocol of this name with NAME=VALUE parameters; protocols in it are for Python."""
+    from untilt._core.printed import parse_options
+    from untilt.bias.options import CURVES
     from untilt.simulation.protocols import as_protocol, parameters_of
 
-    # Curves and other protocols are for Python.
-    readers = {key: _READERS[kind] for key, kind in parameters_of(name).items() if kind in _READERS}
-    values: dict[str, float | None] = {}
-    for pair in parameters or ():
-        key, _, text = pair.partition("=")
-        if key not in readers:
-            raise OptionError(
-                f"protocol {name} has no parameter {key!r}.{did_you_mean(key, readers)} "
-                f"It has: {', '.join(readers)}."
-            )
-        try:
-            values[key] = readers[key](text)
-        except (ValueError, KeyError):
-            raise OptionError(
-                f"--parameter {key}={text}: {text!r} is no value for {key}."
-            ) from None
-    return as_protocol(name, values)
-
-
-_READERS: dict[object, Callable[[str], float]] = {
-    float: float,
-    float | None: float,
-    int: int,
-    int | None: int,
-    bool: lambda text: {"true": True, "false": False}[text.lower()],
-}
+    kinds = parameters_of(name)
+    return as_protocol(name, parse_options(parameters or (), kinds, name, others=CURVES))
 
 
 def simulate(

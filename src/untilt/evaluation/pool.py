@@ -10,7 +10,7 @@ import numpy.typing as npt
 from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.feature_table import predicted
-from untilt._core.printed import options_text, parse_options
+from untilt._core.printed import option_kinds, option_pairs, options_text, parse_options
 from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import Baseline, baseline_lists, is_experiment
 from untilt.bias.given import BiasLike, as_examination, as_position_bias
@@ -394,7 +394,8 @@ def parse_evaluator(evaluator: str | Evaluator | None = None) -> Evaluator:
         return default("evaluator").make()
     name, colon, options = str(evaluator).strip().partition(":")
     record = find("evaluator", name)
-    return record.make(**parse_options(options if colon else None, record.load(), name))
+    pairs = option_pairs(options) if colon else ()
+    return record.make(**parse_options(pairs, option_kinds(record.load()), name))
 
 
 def with_option(evaluator: Evaluator, option: str, value: Any) -> Evaluator:

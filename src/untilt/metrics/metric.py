@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, whole_numbers
-from untilt._core.printed import options_text, parse_options
+from untilt._core.printed import option_kinds, option_pairs, options_text, parse_options
 from untilt._core.statistics import MeanEstimate, weighted_mean
 from untilt.catalog import find, method
 from untilt.errors import OptionError, ShapeError, check_choice
@@ -155,7 +155,8 @@ def parse_metric(metric: str | Metric) -> Metric:
         raise OptionError(f"a metric is a name such as 'ndcg@10'. Got {metric!r} instead.")
     record, k = find("metric", parts["name"]), parts["k"]
     kind, name = record.load(), record.name
-    options: dict[str, float | str] = parse_options(parts["options"], kind, name, without=("k",))
+    given = () if parts["options"] is None else option_pairs(parts["options"])
+    options = parse_options(given, option_kinds(kind, without=("k",)), name)
     if k is None and "cut" in record.needs:
         raise OptionError(f"{name} needs a cut, as in '{name}@10'. Got {metric!r}.")
     if k is not None and "k" not in {field.name for field in fields(kind)}:

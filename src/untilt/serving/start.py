@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from untilt._core.files import make_folder, replacing
+from untilt.bias.given import parse_bias
 from untilt.errors import OptionError
 from untilt.serving.app import Limits, ServeOptions, Server, make_app
 from untilt.serving.explore import parse_exploration
@@ -56,7 +57,7 @@ def make_server(settings: Settings) -> Server:
             f"the candidate cannot have {settings.share + settings.interleave:g} of the sessions: "
             "--share and --interleave together are at most 1."
         )
-    curve = _curve(settings.curve)
+    curve = None if settings.curve is None else parse_bias(settings.curve, what="curve")
     calibration = None
     if settings.calibrate is not None:
         if curve is None:
@@ -108,15 +109,6 @@ def _calibration_log(settings: Settings) -> Any:
         return read_log(settings.calibrate, documents=settings.documents)
     names = load_model(Path(settings.ranker)).names
     return read_log(settings.calibrate, features=list(names))
-
-
-def _curve(text: str | None) -> Any:
-    from untilt.bias.curve import PositionBias
-    from untilt.bias.given import curve_names, parse_curve
-
-    if text is None:
-        return None
-    return parse_curve(text) if text.partition(":")[0] in curve_names() else PositionBias.load(text)
 
 
 def _own_salt(folder: Path) -> str:

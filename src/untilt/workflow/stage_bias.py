@@ -22,14 +22,14 @@ from untilt.bias.given import (
     Examination,
     as_position_bias,
     best_cells_first,
-    curve_names,
     numbered_for,
+    parse_bias,
     parse_curve,
 )
 from untilt.bias.harvesting.harvesting import AllPairs
 from untilt.bias.options import AskedEstimator, parse_estimator
 from untilt.data.layout import ranks_of
-from untilt.errors import OptionError, UntiltError, did_you_mean
+from untilt.errors import OptionError, UntiltError
 from untilt.facts import Fact, joined
 from untilt.report.step_results import UsedBias
 from untilt.workflow.options import RunOptions
@@ -52,19 +52,9 @@ def bias_choice(given: Any) -> AskedEstimator | Examination | Literal["auto"]:
             "bias must be 'auto', the name of an estimator, a curve such as 'power-law:1', a file "
             f"or a PositionBias. Got {type(given).__name__} instead."
         )
-    text = str(given)
-    name = text.partition(":")[0]
-    if name in estimators():
-        return parse_estimator(text)
-    if name in curve_names():
-        return parse_curve(text)
-    if Path(text).is_file():
-        return PositionBias.load(text)
-    names = ["auto", *estimators(), *curve_names()]
-    raise OptionError(
-        f"bias must be a file of an estimate, a curve such as power-law:1, or one of "
-        f"{', '.join(names)}. Got {text!r}, and there is no such file.{did_you_mean(name, names)}"
-    )
+    if str(given).partition(":")[0] in estimators():
+        return parse_estimator(str(given))
+    return parse_bias(str(given), also=("auto", *estimators()))
 
 
 def used_bias(data: Data, audited: Audit, options: RunOptions) -> UsedBias:
