@@ -251,6 +251,11 @@ def _joined_by(mark: str) -> Callable[[Any, Voice], str]:
     return lambda values, voice: mark.join(said(each, voice) for each in values)
 
 
+def _clause(sentence: str) -> str:
+    """A sentence as a part of another one."""
+    return sentence[:1].lower() + sentence[1:].removesuffix(".")
+
+
 SPECS: dict[str, Callable[[Any, Voice], str]] = {
     "r": lambda value, _: repr(value),
     "listed": lambda values, voice: listed(values, voice=voice),
@@ -263,6 +268,7 @@ SPECS: dict[str, Callable[[Any, Voice], str]] = {
     "p": lambda values, _: ", ".join(f"{name} p {p:.2g}" for name, p in values.items()),
     "all": _joined_by(", "),
     "and": _joined_by(" and "),
+    "clause": lambda text, voice: _clause(said(text, voice)),
     "clauses": _joined_by("; "),
     "sentences": _joined_by(" "),
     "lines": _joined_by("\n"),

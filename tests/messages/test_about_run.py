@@ -11,37 +11,16 @@ BOUNDS = "To have bounds in place of a guess: --bias all-pairs:unjoined=bounds."
 SWAPS = "To measure it, swap positions in a share of the sessions: `untilt plan LOG` says how many."
 NAMES = ("auto", "linear")
 SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
-    "run.leave-leaks-out-first": (
-        {"features": ("booked", "paid")},
-        "First leave out what is known only after the click: booked, paid. Figures of rankers that "
-        "use it are worth nothing.",
-    ),
     "run.bias-asked-for": ({"estimator": "AllPairs"}, "AllPairs was asked for"),
     "run.bias-given": ({}, "the curve was given"),
     "run.estimator-failed": (
         {"estimator": "Pivot", "error": "no swaps"},
         "Pivot, which the audit advises, failed: no swaps",
     ),
-    "run.bias-modelled": (
-        {"estimator": "RegressionEM", "assumes": "features explain relevance"},
-        "The position bias is not measured but modelled by RegressionEM: it is right only if "
-        f"features explain relevance. {SWAPS}",
-    ),
-    "run.bias-assumed": (
-        {"why": "no document was shown twice", "curve": "power-law:1"},
-        "This log cannot tell its position bias: no document was shown twice. The curve "
-        f"power-law:1 is assumed in its place; every corrected figure is as right as that guess. "
-        f"{SWAPS} {BOUNDS}",
-    ),
     "run.bias-from-all-queries": (
         {},
         "The bias was estimated on all queries, those held out for evaluation too: without them "
         "the log is too small for it. Intervals are a little too narrow for that.",
-    ),
-    "run.bias-ends-early": (
-        {"known": 4, "depth": 10},
-        "The bias is known for positions 1..4 of 10: what was shown below is left out of training "
-        f"and evaluation. {BOUNDS}",
     ),
     "run.curve-held-out": (
         {},
@@ -171,85 +150,6 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
         "examination curve is right; not over all candidates, where 62% of its top 10 places would "
         "go to documents that nobody was shown.",
     ),
-    "run.measure-bias-first": (
-        {},
-        "First measure the position bias: this figure rests on a curve that is assumed.",
-    ),
-    "run.find-misfit-first": (
-        {},
-        "First find out why the clicks do not fit the examination curve.",
-    ),
-    "run.get-evidence-first": ({}, "Do not decide on these figures."),
-    "run.floor-curve-assumed": (
-        {},
-        "the examination curve is assumed: nobody measured it, and another guess can turn the "
-        "answer round. Measure it (`untilt plan` says with how many swapped sessions), or give a "
-        "curve that you believe with --bias, or bounds (--bias all-pairs:unjoined=bounds)",
-    ),
-    "run.floor-leaks": (
-        {"features": ("booking_bool",)},
-        "rankers were trained on what is known only after the click: booking_bool. Leave it out of "
-        "the features",
-    ),
-    "run.floor-no-interval": (
-        {"method": "PairwiseTrustRanker"},
-        "the examination curve (PairwiseTrustRanker) is an estimate without an interval: how far "
-        "it is off is not known, so the intervals of the rankers leave it out. Use an estimator "
-        "that gives one, or give a curve that you know with --bias",
-    ),
-    "run.floor-misfit": (
-        {"position": 4, "ratio": 1.5, "p_value": 1e-5},
-        "clicks do not fit the examination curve: position 4 has 1.50 times the clicks that it "
-        "should have (p 1e-05). People may read in another way than the curve says: trust in the "
-        "top, a cascade, devices that differ, or relevance that changes",
-    ),
-    "run.floor-reading": (
-        {"finding": "Clicks differ."},
-        "people do not read as the examination curve says: clicks differ",
-    ),
-    "run.floor-curve-clicks": (
-        {"clicks": 16.0, "floor": 100},
-        "only 16 clicks stand behind the examination curve, and a verdict needs 100. Collect more "
-        "sessions, or swap positions in some of them (`untilt plan`)",
-    ),
-    "run.floor-curve": (
-        {"position": 4, "factor": 31.7, "most": 3.0},
-        "at position 4 and others like it, where much of the value is counted, examination is not "
-        "known, and a verdict needs a factor of 3 or better. Collect more sessions, or swap "
-        "positions in some of them (`untilt plan`)",
-    ),
-    "run.floor-positions": (
-        {"known": 4, "depth": 10, "share": 0.6, "floor": 0.8},
-        "the examination curve knows 4 of 10 positions, which hold only 60% of what the clicks "
-        "count, and a verdict needs 80%. Judge the top alone (--metric dcg@4, on a log cut to 4 "
-        "positions), or measure the curve further down (`untilt plan`)",
-    ),
-    "run.floor-clicks": (
-        {"clicks": 40.0, "effective_n": 12.0, "floor": 30},
-        "the 40 held-out clicks count like 12 of equal weight, and a verdict needs 30. Collect "
-        "more sessions",
-    ),
-    "run.floor-queries": (
-        {"queries": 1, "floor": 10},
-        "only 1 held-out query has a click, and a verdict needs 10. Collect sessions of more "
-        "queries",
-    ),
-    "run.floor-clipped": (
-        {"share": 1.0, "most": 0.5},
-        "100% of the held-out clicks are clipped, and a verdict allows 50%: the figures are nearer "
-        "to raw clicks than to corrected ones. Give a lower --clip, or collect more sessions so "
-        "that a lower one can be chosen",
-    ),
-    "run.floor-effective-queries": (
-        {"effective_queries": 1.25, "floor": 3.0},
-        "a few queries have nearly all of the traffic: those in which the orders differ count like "
-        "1.2 of equal traffic, and a verdict needs 3. Collect sessions of other queries",
-    ),
-    "run.floor-one-query": (
-        {"share": 0.6, "most": 0.5},
-        "one query makes up 60% of the spread behind the difference, and a verdict allows 50%: it "
-        "is an answer about that query. Collect sessions of other queries, or judge without it",
-    ),
     "run.try-it": ({}, "Try it on a share of the traffic."),
     "run.try-if-curve-right": (
         {},
@@ -297,16 +197,3 @@ def test_each_message_says_its_sentence(code):
 
 def test_every_message_is_here():
     assert set(SENTENCES) == set(MESSAGES)
-
-
-def test_only_what_weakens_the_answer_is_serious():
-    assert {code for code, message in MESSAGES.items() if message.severity == "serious"} == {
-        *("run.bias-modelled", "run.bias-assumed", "run.no-features", "run.nothing-trained"),
-        *("run.nothing-compared", "run.measure-bias-first", "run.find-misfit-first"),
-        *("run.floor-curve-assumed", "run.floor-curve-clicks", "run.floor-curve"),
-        *("run.floor-positions", "run.floor-clicks", "run.floor-queries", "run.floor-clipped"),
-        *("run.floor-one-query", "run.get-evidence-first", "run.leave-leaks-out-first"),
-        *("run.floor-leaks", "run.floor-misfit", "run.floor-no-interval", "run.floor-reading"),
-        *("run.floor-effective-queries", "run.if-within-lists", "run.if-unshown-worthless"),
-        "run.try-within-lists",
-    }

@@ -136,7 +136,7 @@ def test_without_support_or_bias_the_interval_alone_decides(decided):
 def test_the_page_and_the_file_say_why(decided):
     data = decision(decided, support(clicked_queries=3, effective_n=12.0))
     view = answer_view(data)
-    assert (view.word, view.second) == ("Cannot tell", "Do not decide on these figures.")
+    assert (view.word, view.second) == ("Cannot tell", "First collect more sessions.")
     assert len(view.reasons) == 2
     assert all(reason.endswith(".") and reason[0].isupper() for reason in view.reasons)
     assert "%" not in view.first  # no figure in the headline
@@ -149,8 +149,8 @@ def test_the_page_and_the_file_say_why(decided):
 def test_the_command_line_gives_no_figure_without_a_verdict(decided):
     result: Any = SimpleNamespace(decision=decision(decided, support(clicked_queries=3)))
     assert answer_text(result) == (
-        "This log cannot tell whether new is better than the logged order. Do not decide on these "
-        "figures."
+        "This log cannot tell whether new is better than the logged order. First collect "
+        "sessions of more queries."
     )
 
 
@@ -200,8 +200,8 @@ def failed_test(**changes):
 
 def reading_answer(decided, test, bias=None, why=None):
     audit = SimpleNamespace(
-        reading=ReadingTests((test,)), interventions=None, leaks=(), warnings=(), click_rates=None,
-        notes=(),
+        reading=ReadingTests((test,)), interventions=None, next_step=None, leaks=(), warnings=(),
+        click_rates=None, notes=(),
     )  # fmt: skip
     data = decision(decided, support(), bias)
     return replace(data, audit=audit, bias=replace(data.bias, why=why)).answer

@@ -171,7 +171,11 @@ def _advised(
     out.record(why=advice.why)
     if not advice.estimator:
         raise IdentifiabilityError(
-            phrase("this log cannot tell its position bias: {why}.", why=advice.why)
+            phrase(
+                "this log cannot tell its position bias: {why}.{then}",
+                why=advice.why,
+                then=phrase(" Run `{command}`.", command=advice.command) if advice.command else "",
+            )
         )
     step = found.next_step
     if step.fact.code != "audit.use":

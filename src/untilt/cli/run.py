@@ -159,8 +159,12 @@ def report_run(out: Output, result: "RunResult") -> None:
         out.table(("ranker", "value", "to logged order", "interval"), rows)
     out.heading("Answer")
     out.say(answer_text(result, out.said))
-    if decision.answer is not None and decision.answer.reasons:
-        out.points([sentence(out.said(each)) for each in decision.answer.reasons])
+    answer = decision.answer
+    if answer is not None:
+        out.points([sentence(out.said(each)) for each in answer.reasons])
+        command = answer.recommendation.fields.get("command")
+        if command:
+            out.points([phrase("On the command line: `{command}`", command=command)])
     _say_what_would_turn_it(out, decision)
     _say_what_is_shipped(out, decision)
     if decision.warnings:

@@ -1,13 +1,9 @@
 """What a run tells: how far its bias can be believed, what was cut or failed, and what to do."""
 
 from untilt.facts import Message
-from untilt.messages.about_general import known_to
 
-_SWAPS = (
-    "To measure it, swap positions in a share of the sessions: `untilt plan LOG` says how many."
-)
-
-_BOUNDS = "To have bounds in place of a guess: --bias all-pairs:unjoined=bounds."
+_SWAPS = "Swaps of positions in a share of the sessions would measure it."
+_BOUNDS = "All pairs with bounds (--bias all-pairs:unjoined=bounds) assume no curve."
 
 
 def _names(names: tuple[str, ...]) -> str:
@@ -164,109 +160,12 @@ MESSAGES = {
     ),
     "run.nothing-trained": Message("serious", "No ranker could be trained. {why}"),
     "run.nothing-compared": Message("serious", "Nothing could be compared with the logged order."),
-    # Why there is no verdict: evidence below a floor of `untilt.report.floors`.
-    "run.floor-curve-assumed": Message(
-        "serious",
-        "the examination curve is assumed: nobody measured it, and another guess can turn the "
-        "answer round. Measure it (`untilt plan` says with how many swapped sessions), or give a "
-        "curve that you believe with --bias, or bounds (--bias all-pairs:unjoined=bounds)",
-    ),
-    "run.floor-leaks": Message(
-        "serious",
-        lambda features: (
-            f"rankers were trained on what is known only after the click: {_names(features)}. "
-            "Leave it out of the features"
-        ),
-    ),
-    "run.floor-no-interval": Message(
-        "serious",
-        "the examination curve ({method}) is an estimate without an interval: how far it is off is "
-        "not known, so the intervals of the rankers leave it out. Use an estimator that gives one, "
-        "or give a curve that you know with --bias",
-    ),
-    "run.floor-misfit": Message(
-        "serious",
-        "clicks do not fit the examination curve: position {position} has {ratio:.2f} times the "
-        "clicks that it should have (p {p_value:.1g}). People may read in another way than the "
-        "curve says: trust in the top, a cascade, devices that differ, or relevance that changes",
-    ),
-    "run.floor-reading": Message(
-        "serious",
-        lambda finding: (
-            f"people do not read as the examination curve says: {finding[0].lower()}{finding[1:-1]}"
-        ),
-    ),
-    "run.floor-curve-clicks": Message(
-        "serious",
-        "only {clicks:,.0f} clicks stand behind the examination curve, and a verdict needs "
-        "{floor:,}. Collect more sessions, or swap positions in some of them (`untilt plan`)",
-    ),
-    "run.floor-curve": Message(
-        "serious",
-        lambda position, factor, most: (
-            f"at position {position} and others like it, where much of the value is counted, "
-            f"examination is {known_to(factor)}, and a verdict needs a factor of {most:g} or "
-            "better. Collect more sessions, or swap positions in some of them (`untilt plan`)"
-        ),
-    ),
-    "run.floor-positions": Message(
-        "serious",
-        "the examination curve knows {known} of {depth} positions, which hold only {share:.0%} of "
-        "what the clicks count, and a verdict needs {floor:.0%}. Judge the top alone (--metric "
-        "dcg@{known}, on a log cut to {known} positions), or measure the curve further down "
-        "(`untilt plan`)",
-    ),
-    "run.floor-clicks": Message(
-        "serious",
-        "the {clicks:,.0f} held-out clicks count like {effective_n:,.0f} of equal weight, and a "
-        "verdict needs {floor:,}. Collect more sessions",
-    ),
-    "run.floor-queries": Message(
-        "serious",
-        lambda queries, floor: (
-            f"only {queries:,} held-out {'query has' if queries == 1 else 'queries have'} a click, "
-            f"and a verdict needs {floor:,}. Collect sessions of more queries"
-        ),
-    ),
-    "run.floor-effective-queries": Message(
-        "serious",
-        "a few queries have nearly all of the traffic: those in which the orders differ count like "
-        "{effective_queries:.1f} of equal traffic, and a verdict needs {floor:.0f}. Collect "
-        "sessions of other queries",
-    ),
-    "run.floor-clipped": Message(
-        "serious",
-        "{share:.0%} of the held-out clicks are clipped, and a verdict allows {most:.0%}: the "
-        "figures are nearer to raw clicks than to corrected ones. Give a lower --clip, or collect "
-        "more sessions so that a lower one can be chosen",
-    ),
-    "run.floor-one-query": Message(
-        "serious",
-        "one query makes up {share:.0%} of the spread behind the difference, and a verdict allows "
-        "{most:.0%}: it is an answer about that query. Collect sessions of other queries, or judge "
-        "without it",
-    ),
     # What a verdict holds for alone; they follow it after a comma.
     "run.if-within-lists": Message("serious", "if it only reorders documents that were shown"),
     "run.if-unshown-worthless": Message(
         "serious", "if documents that nobody was shown are worth nothing"
     ),
     # What to do.
-    "run.leave-leaks-out-first": Message(
-        "serious",
-        lambda features: (
-            f"First leave out what is known only after the click: {_names(features)}. Figures of "
-            "rankers that use it are worth nothing."
-        ),
-    ),
-    "run.measure-bias-first": Message(
-        "serious",
-        "First measure the position bias: this figure rests on a curve that is assumed.",
-    ),
-    "run.find-misfit-first": Message(
-        "serious", "First find out why the clicks do not fit the examination curve."
-    ),
-    "run.get-evidence-first": Message("serious", "Do not decide on these figures."),
     "run.try-it": Message("note", "Try it on a share of the traffic."),
     "run.try-if-curve-right": Message(
         "note", "Try it on a share of the traffic, if the examination curve is right."

@@ -22,7 +22,7 @@ from untilt.evaluation.pool import Among
 from untilt.evaluation.results import Estimate, SystemDifference
 from untilt.facts import Fact, as_fact
 from untilt.report import step_results
-from untilt.report.floors import below_floors
+from untilt.report.floors import below_floors, what_to_do
 
 KIND, VERSION = "untilt decision", 2
 FIGURES, PROVENANCE = "figures.json", "provenance.json"  # in the folder of a run
@@ -102,9 +102,7 @@ class Decision:
             verdict=verdict,
             higher_is_better=better,
             reasons=reasons,
-            recommendation=Fact("run.leave-leaks-out-first", features=self.leaks_used)
-            if self.leaks_used
-            else self._recommendation(verdict, difference, reasons, condition),
+            recommendation=self._recommendation(verdict, difference, reasons, condition),
             condition=condition,
         )
 
@@ -115,21 +113,17 @@ class Decision:
         reasons: tuple[Fact, ...],
         condition: Fact | None,
     ) -> Fact:
+        first = what_to_do(self, reasons)
+        if first is not None:
+            return first
         kind = "given" if self.bias is None else self.bias.kind
-        check = self.held_out.check if self.held_out else None
-        misfit = any(each.code == "run.floor-reading" for each in reasons)
-        if kind == "assumed":
-            return Fact("run.measure-bias-first")
-        if misfit or (check is not None and not check.fits):
-            return Fact("run.find-misfit-first")
         if verdict == "better" and condition is not None and difference.unshown is not None:
             found, measured = difference.unshown, kind == "measured"
             return Fact("run.try-within-lists", share=found.share, top=found.top, measured=measured)
         if verdict == "better":
             return Fact("run.try-it" if kind == "measured" else "run.try-if-curve-right")
-        if verdict in ("worse", "cannot tell"):
-            keep = Fact("run.keep-order", shown=difference.baseline)
-            return keep if verdict == "worse" else Fact("run.get-evidence-first")
+        if verdict == "worse":
+            return Fact("run.keep-order", shown=difference.baseline)
         return _undecided(difference)
 
     @property
