@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from untilt.facts import Fact
-from untilt.messages.about_run import MESSAGES
 
 BOUNDS = "To have bounds in place of a guess: --bias all-pairs:unjoined=bounds."
 SWAPS = "To measure it, swap positions in a share of the sessions: `untilt plan LOG` says how many."
@@ -193,7 +192,3 @@ SENTENCES: dict[str, tuple[dict[str, Any], str]] = {
 def test_each_message_says_its_sentence(code):
     fields, sentence = SENTENCES[code]
     assert Fact(code, **fields) == sentence
-
-
-def test_every_message_is_here():
-    assert set(SENTENCES) == set(MESSAGES)

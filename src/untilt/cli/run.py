@@ -14,6 +14,7 @@ from untilt.cli.console import Output, speaking
 from untilt.cli.declared import Given
 from untilt.cli.wording import reads_from
 from untilt.errors import OptionError
+from untilt.facts import phrase
 from untilt.workflow.options import RunSettings
 
 if TYPE_CHECKING:
