@@ -5,8 +5,8 @@ what is done. All other findings are reasons: their sentences do not tell anyone
 
 The order was measured where the truth is known (`benchmarks/bench_next_step.py`; the table is in
 docs/decisions.md). Trust in the top comes before an experiment: a curve of click rates in random
-order takes clicks out of trust for examination, and the difference of two rankers came out 63% too
-large under strong trust, 19% under weak trust, against 1% by TrustEM. It comes before contexts for
+order takes clicks out of trust for examination, and the difference of two rankers came out 62% too
+large under strong trust, 20% under weak trust, against 1% by TrustEM. It comes before contexts for
 the same reason. An experiment comes before contexts: curves by context from production's lists keep
 whatever made production move a document; from the shuffled lists they do not.
 """
@@ -290,8 +290,8 @@ class Findings:
         """The test that names trust in the top.
 
         Of shuffled sessions their own test alone: relevance that differs between sessions, and
-        that production follows, looks like trust everywhere else (in 2 of 10 logs with an
-        experiment and in 10 of 10 without, benchmarks/bench_next_step.py).
+        that production follows, looks like trust everywhere else (in 10 of 10 logs
+        without an experiment, benchmarks/bench_next_step.py).
         """
         if self.done.shuffled_depth and self.done.shuffled_relevance is not None:
             tests: tuple[ReadingTest, ...] = (self.done.shuffled_relevance,)

@@ -1,0 +1,97 @@
+"""One recommendation for a log: which rule speaks, and that nothing else gives orders."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.auditing.people import fixed_lists, people
+
+import untilt as ut
+from untilt._core import codec
+from untilt.auditing.audit import Audit, audit
+from untilt.auditing.next_step import doubt
+
+# How they read, the rule that speaks and the estimator of `auto`.
+READERS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "by position": ({}, "least-belief", "AllPairs"),
+    "trust": ({"trust": 0.5}, "trust", "TrustEM"),
+    "cascade": ({"cascade": True}, "click-model", "AllPairs"),
+    "drift": ({"drift": 0.5}, "time", "AllPairs"),
+    "devices": ({"devices": (0.5, 1.1)}, "context", "ContextualBias"),
+    "devices and trust": ({"devices": (0.5, 1.1), "trust": 0.5}, "trust", "TrustEM"),
+}
+# "Use X", "Measure ...", as a sentence of its own.
+ORDER = re.compile(r"(?:^|[.:;] |- )(Use|Measure|Estimate|Give|Collect|Swap|Run|First|Compare) ")
+
+
+@pytest.fixture(scope="module")
+def audits() -> dict[str, Audit]:
+    return {name: audit(people(0, **how)) for name, (how, _, _) in READERS.items()}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_each_kind_of_reader_gets_one_recommendation(audits, name):
+    found = audits[name]
+    _, rule, estimator = READERS[name]
+    assert (found.next_step.rule, found.next_step.method) == (rule, estimator)
+    assert found.advice == found.next_step.advice
+    assert found.next_step.command.startswith("untilt ")
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_nothing_but_the_recommendation_gives_an_order(audits, name):
+    found = audits[name]
+    said = (*found.notes, *found.warnings, found.verdict, *found.next_steps)
+    orders = [fact for fact in said if ORDER.search(fact)]
+    assert orders == [found.next_step.fact]
+
+
+def test_a_file_of_an_audit_recommends_the_same(audits):
+    seen = audits["trust"]
+    again = codec.from_plain(Audit, codec.to_plain(seen), where="audit")
+    assert again.next_step == seen.next_step
+
+
+def shuffled(log: ut.ClickLog, share: float = 0.3) -> ut.ClickLog:
+    """A share of the sessions in random order, with clicks that their new positions get."""
+    rng = np.random.default_rng(1)
+    n = log.depth
+    drawn = rng.random(log.n_lists) < share
+    document = log.document.reshape(-1, n).copy()
+    document[drawn] = rng.permuted(document[drawn], axis=1)
+    relevance = 0.05 + 0.5 * (np.sin(np.arange(log.n_documents) * 7.0) + 1) / 2
+    chance = np.arange(1, n + 1) ** -0.8 * relevance[document]
+    click = rng.random(chance.shape) < chance
+    names = (*log.ranker_names, "shuffle")
+    return replace(
+        log, document=document.ravel(), label=click.ravel().astype(float), context={}, time=None,
+        ranker=np.where(drawn, len(names) - 1, log.ranker), ranker_names=names,
+    )  # fmt: skip
+
+
+def test_an_experiment_speaks_unless_its_own_lists_show_trust():
+    found = audit(shuffled(people(3, sessions=8000)))
+    assert (found.next_step.rule, found.next_step.method) == ("experiment", "ShuffledTop")
+    test = found.interventions.shuffled_relevance
+    assert test is not None
+    trust = replace(test, ratio=1.6, low=1.4, high=1.8, adjusted=1e-6)
+    trusting = replace(found, interventions=replace(found.interventions, shuffled_relevance=trust))
+    assert (trusting.next_step.rule, trusting.next_step.method) == (
+        "trust-in-experiment", "TrustEM",
+    )  # fmt: skip
+
+
+def test_a_curve_with_trust_answers_trust_where_it_is_sure(audits):
+    seen = audits["trust"]
+    kept = doubt(seen.reading, seen.interventions, has_trust=True, asked_for=False)
+    assert kept is not None
+    assert doubt(seen.reading, seen.interventions, has_trust=True, asked_for=True) is None
+    assert doubt(seen.reading, seen.interventions, has_trust=False, asked_for=True) is not None
+
+
+def test_fixed_lists_with_trust_are_read_by_features():
+    found = audit(fixed_lists(0, trust=0.5))
+    assert (found.next_step.rule, found.next_step.method) == ("trust", "TrustEM")
+    assert ut.TrustEM().fit(fixed_lists(0, trust=0.5)).bias_.has_trust
