@@ -8,9 +8,10 @@ STAMP := $(VENV)/.installed
 export OMP_WAIT_POLICY ?= passive
 # Tests start many processes: where Python may keep no compiled modules, each compiles 400 of them.
 unexport PYTHONDONTWRITEBYTECODE
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+# The files that take longest come first (tests/conftest.py): else the last one decides.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-slow test-lowest fuzz torture torture-serve soak coverage check docs generated stub tables api notebooks cookbooks pictures bench release clean
+.PHONY: demo kernels test test-slow test-lowest fuzz torture torture-serve soak coverage check docs generated stub tables api notebooks cookbooks pictures bench release clean
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -23,8 +24,12 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)
 	$(BIN)/untilt demo
 
-test: $(STAMP)
-	$(PYTEST)
+# Compiled once for both workers of the tests; in a fresh clone half a minute, later five seconds.
+kernels: $(STAMP)
+	$(BIN)/python -m tests.kernels
+
+test: kernels
+	$(PYTEST) $(PYTEST_ARGS)
 
 test-slow: $(STAMP)
 	$(PYTEST) -m slow

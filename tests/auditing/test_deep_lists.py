@@ -71,7 +71,7 @@ def test_one_row_at_the_deepest_position_costs_little():
     assert bias.depth == DEEPEST
 
 
-@pytest.mark.parametrize("length", [1_500, 100_000])
+@pytest.mark.parametrize("length", [1_500, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_long_lists_are_cut(length):
     with pytest.warns(DroppedRowsWarning, match="below position 1,000"):
         log = log_of(length, 1, 2)

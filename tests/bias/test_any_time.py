@@ -85,16 +85,16 @@ def always_inside(name, any_time, *, n_experiments, n_looks, sessions):
     return inside
 
 
-def test_intervals_hold_at_all_looks_and_normal_ones_do_not():
+def test_intervals_hold_at_all_looks():
     """40 experiments, 20 looks; 95% of 80 has a standard error of 2.4 points."""
     options = {"n_experiments": 40, "n_looks": 20, "sessions": 250}
     assert np.mean(always_inside("shuffle", True, **options)) >= 0.93
-    assert np.mean(always_inside("shuffle", False, **options)) <= 0.88
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_every_experiment_may_be_watched(name):
+    """And normal intervals may not: they do not hold at all looks."""
     options = {"n_experiments": 150, "n_looks": 50, "sessions": 200}
     assert np.mean(always_inside(name, True, **options)) >= 0.94
     assert np.mean(always_inside(name, False, **options)) <= 0.85

@@ -186,13 +186,18 @@ def drawn(rng, kinds, sessions, queries=2):
     ("estimator", "kinds"),
     [
         (ut.PivotSwap(), seasons(PIVOT, each=(0.02, 0.2), order=(1, 0, 3, 4, 2))),
-        (ut.AdjacentSwap(within="length"), seasons(ADJACENT, each=(0.02, 0.2))),
-        (
+        pytest.param(
+            ut.AdjacentSwap(within="length"),
+            seasons(ADJACENT, each=(0.02, 0.2)),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
             ut.ShuffledTop(),
             [
                 Kind("@spring", top=3, shuffled=0.05),
                 Kind("@winter", (1, 0, 3, 4, 2), clicks=0.4, top=5, shuffled=0.3),
             ],
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["pivot", "adjacent by length", "shuffles"],

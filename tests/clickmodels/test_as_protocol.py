@@ -17,7 +17,18 @@ def first():
     return simulate(JUDGED, protocol="swap", n_sessions=20_000, seed=1)
 
 
-@pytest.mark.parametrize("model_class", MODELS, ids=lambda model: model.__name__)
+# One of each kind in `make test`: a rate, a curve, a chain, a cascade, a network.
+SLOW = pytest.mark.slow
+USUAL = ("DCTR", "PBM", "DBN", "DCM", "NCM")
+
+
+@pytest.mark.parametrize(
+    "model_class",
+    [
+        pytest.param(each, id=each.__name__, marks=() if each.__name__ in USUAL else SLOW)
+        for each in MODELS
+    ],
+)
 def test_every_model_can_be_one(model_class, first):
     model = model_class().fit(first.log)
     second = simulate(JUDGED, protocol=model, n_sessions=20_000, ranker=np.arange(len(JUDGED)))

@@ -80,6 +80,23 @@ MAKERS = {
     for table, weighting in WEIGHTINGS.items()
     if table in ROWS_ALONE.get(name, WEIGHTINGS)
 } | {**ALONE, **OBJECTIVES, **LOSSES}
+# `make test` tries every ranker with one table, every table with trees and with a linear ranker,
+# and the one that is learned along, which takes long, with trees alone; `make test-slow` all pairs.
+TABLE_OF = {name: tables[1] for name, tables in ROWS_ALONE.items()}  # where it is not PRS
+
+
+def is_usual(name: str) -> bool:
+    """Whether a maker is tried by `make test`."""
+    ranker, _, table = name.partition(" with ")
+    if not table or ranker == "lambdamart":
+        return True
+    return table == TABLE_OF.get(ranker, "PRS") or (ranker == "linear" and table != "joint")
+
+
+PAIRS = [
+    pytest.param(make, id=name, marks=[] if is_usual(name) else pytest.mark.slow)
+    for name, make in MAKERS.items()
+]
 # One weighting is enough where weightings play no part.
 EACH_ONCE = {
     name: make for name, make in MAKERS.items() if name.split(" with ")[-1] in (name, "PRS")
@@ -108,9 +125,9 @@ def log():
     )  # fmt: skip
 
 
-@pytest.fixture(params=MAKERS)
+@pytest.fixture(params=PAIRS)
 def make(request):
-    return MAKERS[request.param]
+    return request.param
 
 
 @pytest.fixture(params=EACH_ONCE)

@@ -331,7 +331,13 @@ def test_held_out_data_says_when_to_stop(pbm_log):
         NeuralRanker(**SMALL).fit(train, valid=fewer)
 
 
-@pytest.mark.parametrize("loss", ["pairwise", "listwise", "pointwise"])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "pairwise",
+        *(pytest.param(loss, marks=pytest.mark.slow) for loss in ("listwise", "pointwise")),
+    ],
+)
 def test_networks_fitted_together_are_those_fitted_alone(pbm_log, monkeypatch, loss):
     """Two seeds, each with its own start, shuffle and queries set aside, and two penalties."""
     programs, whole = [], together._in_one_program

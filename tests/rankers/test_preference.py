@@ -153,7 +153,7 @@ def fitted(log, preference, em):
     ).fit(log)  # fmt: skip
 
 
-@pytest.mark.parametrize("em", ["mini-batch", "full-batch"])
+@pytest.mark.parametrize("em", ["mini-batch", pytest.param("full-batch", marks=pytest.mark.slow)])
 def test_preferences_in_a_circle_are_found_by_pairs_and_not_by_scores(circle, em):
     """Each of three kinds beats the next in 90%: scores can only say that all are alike."""
     following = np.roll(KINDS, -1, axis=0)

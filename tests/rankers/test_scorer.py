@@ -279,6 +279,7 @@ def test_a_short_call_waits_for_no_kernels_and_a_long_run_gets_them(hard, monkey
     assert len(read) == 1
 
 
+@pytest.mark.slow
 def test_kernels_cost_less_where_they_lie_on_disk(tmp_path):
     """The files of numba's cache are where this looks for them: compile, forget, look again."""
     command = (

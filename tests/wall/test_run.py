@@ -29,8 +29,27 @@ def opinions(name: str, kind: Kind) -> tuple[Opinion, ...]:
     return (own, *opinions_of_estimate(log, clicks, found.bias))
 
 
+# One log of each kind of trouble, tried by `make test`; the others by `make test-slow`.
+USUAL = (
+    "plain", "two_rankers", "gaps", "lost_rows", "only_clicks", "bots_click_all", "trust",
+    "devices", "sixty_sessions", "release_with_drift", "shuffles", "label_leak", "no_features",
+)  # fmt: skip
+
+
+def test_the_usual_logs_are_on_the_wall():
+    assert {case.name for case in WALL} >= set(USUAL)
+
+
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, id=case.name, marks=marked(case.name)) for case in WALL]
+    "case",
+    [
+        pytest.param(
+            case,
+            id=case.name,
+            marks=[*marked(case.name), *([] if case.name in USUAL else [pytest.mark.slow])],
+        )
+        for case in WALL
+    ],
 )
 def test_no_wrong_decision(case):
     found = opinions(case.name, "usual")

@@ -187,7 +187,9 @@ def test_nothing_is_told_of_an_undisturbed_run(made, copy, undisturbed):
     assert check_again(made, copy, undisturbed) == []
 
 
-@pytest.mark.parametrize("offset", [0, 5, 9, 14])
+@pytest.mark.parametrize(
+    "offset", [0, 9, *(pytest.param(offset, marks=pytest.mark.slow) for offset in (5, 14))]
+)
 def test_every_file_damaged_at_once(made, copy, undisturbed, offset):
     for number, name in enumerate(files_of(undisturbed)):
         damaged(copy, name, list(DAMAGES)[(number + offset) % len(DAMAGES)])

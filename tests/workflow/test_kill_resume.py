@@ -87,6 +87,7 @@ def test_killed_while_reading_training_and_writing(made, finished, small_options
     check_same(made, folder, whole, finished)
 
 
+@pytest.mark.slow
 def test_killed_between_folds_and_between_the_choice_and_the_refit(
     made, crossed, small_options, tmp_path
 ):

@@ -31,10 +31,10 @@ def resumed(made, folder, small_options, **changed):
     ("changed", "kept"),
     [
         ({"metric": "arp"}, ("read", "audit", "split", "bias", "plan", "refit")),
-        ({"trees": 9}, ("read", "audit", "split", "bias")),
+        pytest.param({"trees": 9}, ("read", "audit", "split", "bias"), marks=pytest.mark.slow),
         ({"bias": "power-law:1"}, ("read", "audit", "split")),
-        ({"test_share": 0.25}, ("read", "audit")),
-        ({"folds": 2}, ("read", "audit")),
+        pytest.param({"test_share": 0.25}, ("read", "audit"), marks=pytest.mark.slow),
+        pytest.param({"folds": 2}, ("read", "audit"), marks=pytest.mark.slow),
         (
             {"title": "another"},
             ("read", "audit", "split", "bias", "plan", "rankers", "refit", "evaluate"),
