@@ -11,7 +11,8 @@ import numpy as np
 
 import untilt as ut
 from untilt.serving.app import Server, make_app
-from untilt.serving.start import Settings, make_server
+from untilt.serving.options import Settings
+from untilt.serving.start import make_server
 
 
 @dataclass

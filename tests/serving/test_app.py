@@ -18,7 +18,8 @@ import untilt as ut
 from untilt.errors import OptionError, UntiltError, WriteError
 from untilt.serving.collect import collect
 from untilt.serving.journal import Journal, JournalFullError
-from untilt.serving.start import Settings, make_server
+from untilt.serving.options import Settings
+from untilt.serving.start import make_server
 
 ROWS = [[0.1, 3.0], [0.9, 1.0], [0.5, 2.0]]
 ASKED = {"session": "s1", "query": "shoes", "documents": ["x", "y", "z"], "features": ROWS}
@@ -95,7 +96,7 @@ def test_features_are_looked_up_and_unknown_documents_refused_or_last(settings, 
     refused = once(settings(documents=table), asked)
     assert refused.status == 400
     assert "'new'" in refused.error
-    last = once(settings(documents=table, unknown_last=True), asked)
+    last = once(settings(documents=table, unknown="last"), asked)
     assert last.json["documents"] == ["y", "x", "new"]
     assert once(settings(), asked).status == 400  # no table at all
 
@@ -193,7 +194,7 @@ def test_a_body_larger_than_it_says_or_too_slow_is_refused(settings):
         slow = await ask("POST", "/rank", parts=[b"{"], never_ends=True)
         return large.status, slow.status
 
-    assert with_server(settings(most_body=2048, seconds=0.05), talk) == (413, 408)
+    assert with_server(settings(most_body=2048, timeout=0.05), talk) == (413, 408)
 
 
 def test_the_token_is_asked_for(settings, tmp_path):
@@ -239,7 +240,7 @@ def test_too_many_at_once_are_refused_and_may_come_again(settings):
         await slow
         return refused, health.status, (await ask("POST", "/rank", ASKED)).status
 
-    refused, health, later = with_server(settings(at_once=1, seconds=0.1), talk)
+    refused, health, later = with_server(settings(at_once=1, timeout=0.1), talk)
     assert (refused.status, refused.headers["retry-after"]) == (503, "1")
     assert (health, later) == (200, 200)
 

@@ -16,7 +16,7 @@ from untilt.cli.main import app
 from untilt.errors import FileFormatError, OptionError
 from untilt.serving.collect import collect
 from untilt.serving.journal import Journal, segments
-from untilt.serving.start import Settings
+from untilt.serving.options import Settings
 from untilt.serving.wire import Feedback, Names, Shown, hashed, pack
 
 DAY = 86_400_000_000

@@ -129,7 +129,9 @@ def _annotation(field: Declared, *, optional: bool) -> Any:
     more |= {"help": told, "metavar": option.metavar, **(option.more or {})}
     if option.metavar == "NAME":
         more["autocompletion"] = completion(option.help)
-    shown = typer.Option(*([option.flag] if option.flag else ()), **more)
+    # A flag has no other half, such as --no-shadow.
+    flag = option.flag or (f"--{field.name.replace('_', '-')}" if kind is bool else "")
+    shown = typer.Option(*([flag] if flag else ()), **more)
     needs_none = optional or _default(field, unset=False) is None
     return Annotated[(kind | None if needs_none else kind, shown, *field.marks)]
 

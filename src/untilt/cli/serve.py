@@ -9,6 +9,7 @@ import typer
 from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, speaking
 from untilt.errors import OptionError
+from untilt.serving.options import ServeOptions, Settings
 
 if TYPE_CHECKING:
     from untilt.serving.collect import Collected
@@ -37,75 +38,8 @@ def serve(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen at.")] = 8080,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Processes that answer.")] = 1,
-    documents: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="TABLE",
-            help="Features of documents, for requests without: doc_id, perhaps query_id, numbers.",
-        ),
-    ] = None,
-    unknown: Annotated[
-        str,
-        typer.Option(metavar="refuse|last", help="Documents that the table does not have."),
-    ] = "refuse",
-    explore: Annotated[
-        str,
-        typer.Option(
-            metavar="KIND:SHARE",
-            help="swap-adjacent:0.05, pivot:0.02, shuffle-top-3:0.01, swaps:1-2=0.01,... or off.",
-        ),
-    ] = "off",
-    most_lost: Annotated[
-        float | None,
-        typer.Option(
-            metavar="CLICKS",
-            help="Clicks a session that exploration may be expected to cost; a list where it would "
-            "cost more is left alone.",
-        ),
-    ] = None,
-    curve: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|CURVE", help="Examination by position, for what exploration costs."
-        ),
-    ] = None,
-    calibrate: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="LOG", help="A log to learn the relevance behind a score from, for the same."
-        ),
-    ] = None,
-    salt: Annotated[
-        str | None,
-        typer.Option(help="Of the hash that draws arms; each folder has one of its own without."),
-    ] = None,
-    candidate: Annotated[
-        Path | None, typer.Option(metavar="RANKER", help="A second ranker beside the first.")
-    ] = None,
-    share: Annotated[
-        float, typer.Option(min=0, max=1, help="Of the sessions that the candidate answers.")
-    ] = 0.0,
-    interleave: Annotated[
-        float,
-        typer.Option(
-            min=0, max=1, help="Of the sessions with a list of both rankers, by team draft."
-        ),
-    ] = 0.0,
-    shadow: Annotated[
-        bool, typer.Option("--shadow", help="The candidate scores and is logged, not shown.")
-    ] = False,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Ask for this bearer token (or set UNTILT_TOKEN)."),
-    ] = None,
-    cors: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ORIGIN", help="Pages of this origin may call. May be repeated."),
-    ] = None,
-    most_body: Annotated[int, typer.Option(min=1024, help="Bytes of a request.")] = 8 << 20,
-    most_documents: Annotated[int, typer.Option(min=1, help="Candidates of a request.")] = 1000,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for a request.")] = 5.0,
-    at_once: Annotated[int, typer.Option(min=1, help="Requests under way, in each worker.")] = 64,
+    *,
+    options: ServeOptions,
     as_json: arguments.AsJson = False,
     verbose: arguments.Verbose = False,
 ) -> None:
@@ -127,35 +61,18 @@ def serve(
             return
         if ranker is None:
             raise OptionError("which ranker? Give its file, or --demo for a shop of ours.")
-        if unknown not in ("refuse", "last"):
-            raise OptionError(f"--unknown must be refuse or last. Got {unknown!r} instead.")
-        if candidate is None and (share or interleave or shadow):
+        if options.candidate is None and (options.share or options.interleave or options.shadow):
             raise OptionError(
                 "--share, --interleave and --shadow are about a second ranker: --candidate RANKER."
             )
-        settings = start.Settings(
-            ranker=str(ranker),
-            log=str(log_folder),
-            candidate=None if candidate is None else str(candidate),
-            share=share,
-            interleave=interleave,
-            shadow=shadow,
-            explore=explore,
-            most_lost=most_lost,
-            salt=salt,
-            curve=curve,
-            calibrate=None if calibrate is None else str(calibrate),
-            documents=None if documents is None else str(documents),
-            unknown_last=unknown == "last",
-            token_file=None if token_file is None else str(token_file),
-            most_body=most_body,
-            most_documents=most_documents,
-            seconds=timeout,
-            at_once=at_once,
-            cors=tuple(cors or ()),
-        )
+        settings = Settings(str(ranker), str(log_folder), **vars(options))
         out.record(
-            ranker=ranker, log=log_folder, host=host, port=port, workers=workers, explore=explore
+            ranker=ranker,
+            log=log_folder,
+            host=host,
+            port=port,
+            workers=workers,
+            explore=options.explore,
         )
         out.say(
             f"{ranker} answers at http://{host}:{port}; what it shows is logged in {log_folder}."

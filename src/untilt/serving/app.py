@@ -10,7 +10,6 @@ import hmac
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from untilt._core.arrays import FloatArray
+from untilt.bias.given import Examination
 from untilt.errors import UntiltError, WriteError
 from untilt.evaluation.live import team_draft
 from untilt.serving.explore import (
@@ -40,6 +40,7 @@ from untilt.serving.models import (
     Models,
     candidates_of,
 )
+from untilt.serving.options import Settings
 from untilt.serving.wire import (
     JSON,
     MOST_EVENTS,
@@ -64,54 +65,26 @@ from untilt.serving.wire import (
 Answer = Callable[[Request], Awaitable[Response]]
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What one request, and all together, may take.
-
-    body : bytes of a request
-    documents : candidates of a request
-    seconds : for a request to arrive, and for the disk to take it
-    at_once : requests under way; more are refused with 503
-    """
-
-    body: int = 8 << 20
-    documents: int = 1000
-    seconds: float = 5.0
-    at_once: int = 64
-
-
-@dataclass(frozen=True)
-class ServeOptions:
-    """Everything a server is started with.
-
-    curve : examination by position: `at(positions)`; for what exploration costs
-    unknown_last : documents without features go to the end instead of being refused
-    watch_seconds : how often the files of the rankers are looked at; 0 for never
-    """
-
-    folder: Path
-    exploration: Exploration
-    curve: Any = None
-    table: FeatureTable | None = None
-    unknown_last: bool = False
-    token: str | None = None
-    limits: Limits = field(default_factory=Limits)
-    watch_seconds: float = 2.0
-    cors: tuple[str, ...] = ()
-
-
 class Server:
     """One worker: its rankers, journal and counters."""
 
-    def __init__(self, models: Models, options: ServeOptions) -> None:
-        self.models, self.options = models, options
-        exploration = options.exploration
+    def __init__(
+        self,
+        models: Models,
+        settings: Settings,
+        exploration: Exploration,
+        *,
+        curve: Examination | None = None,
+        table: FeatureTable | None = None,
+        token: str | None = None,
+    ) -> None:
+        self.models, self.settings, self.exploration = models, settings, exploration
+        self.curve, self.table, self.token = curve, table, token
+        folder = Path(settings.log)
         arms = [arm.name for arm in exploration.arms] + ["base"] * bool(exploration)
-        self.journal = Journal(options.folder)
-        self.sessions = SessionTable(options.folder / "sessions.table")
-        self.counters = Counters(
-            options.folder / "counters", [NOT_DRAWN.ranker, INTERLEAVED.ranker, *arms]
-        )
+        self.journal = Journal(folder)
+        self.sessions = SessionTable(folder / "sessions.table")
+        self.counters = Counters(folder / "counters", [NOT_DRAWN.ranker, INTERLEAVED.ranker, *arms])
         self.under_way = 0
         self.stopping = False
         self.started = time.time()
@@ -132,8 +105,8 @@ class Server:
         documents, size = self._checked(wanted)
         model = self.models.answering(session)
         candidates = candidates_of(
-            wanted, query, documents, model, self.options.table,
-            unknown_last=self.options.unknown_last,
+            wanted, query, documents, model, self.table,
+            unknown_last=self.settings.unknown == "last",
         )  # fmt: skip
         digest, teams, both = model.digest, None, self.models.both(session)
         if both is not None:
@@ -152,7 +125,7 @@ class Server:
         record = Shown(
             list_id="", time=0, session=session, query=query, documents=shown, model=digest,
             ranker=drawn.ranker, probability=drawn.probability, teams=teams, shadow=shadow,
-            experiment="" if drawn in (NOT_DRAWN, INTERLEAVED) else self.options.exploration.text,
+            experiment="" if drawn in (NOT_DRAWN, INTERLEAVED) else self.exploration.text,
             shadow_model="" if shadow is None else _digest_of(self.models.candidate),
         )  # fmt: skip
         self._count(candidates, model)
@@ -162,7 +135,7 @@ class Server:
         return Response(encode(answer, kind), media_type=kind)
 
     def _checked(self, wanted: RankRequest) -> tuple[list[str], int]:
-        n, most = len(wanted.documents), self.options.limits.documents
+        n, most = len(wanted.documents), self.settings.most_documents
         if not 0 < n <= most:
             raise RequestError(400, f"a request must have 1 to {most:,} documents. Got {n:,}.")
         size = n if wanted.size is None else wanted.size
@@ -177,7 +150,7 @@ class Server:
         self, session: str, query: str, documents: list[str], scores: FloatArray, model: Model
     ) -> Drawn:
         """The arm of a list; "production" where it takes no part."""
-        exploration, n = self.options.exploration, len(documents)
+        exploration, n = self.exploration, len(documents)
         if not exploration or n < 2:
             return NOT_DRAWN
         theta = self._theta(n)
@@ -191,13 +164,13 @@ class Server:
         return exploration.draw(session, n)
 
     def _theta(self, n: int) -> FloatArray | None:
-        if self.options.curve is None:
+        if self.curve is None:
             return None
         if n not in self._thetas:
-            known = len(getattr(self.options.curve, "examination", range(n)))
+            known = len(getattr(self.curve, "examination", range(n)))
             # Below the last known position: as there, so that nothing seems to be lost or gained.
             positions = np.minimum(np.arange(1, n + 1), known)
-            self._thetas[n] = np.asarray(self.options.curve.at(positions), float)
+            self._thetas[n] = np.asarray(self.curve.at(positions), float)
         return self._thetas[n]
 
     def _shadow(self, candidates: Candidates, order: list[int]) -> list[int] | None:
@@ -229,7 +202,7 @@ class Server:
             record.names = self._declared(candidates.names)
             record.features = candidates.values[order].astype("<f4").tobytes()
         try:
-            await asyncio.wait_for(self.journal.append(pack(record)), self.options.limits.seconds)
+            await asyncio.wait_for(self.journal.append(pack(record)), self.settings.timeout)
         except (WriteError, TimeoutError):
             # Readers get their list all the same: a search must not stop because a disk is full.
             self.counters.add("untilt_unlogged_lists_total")
@@ -261,7 +234,7 @@ class Server:
         now = time.time_ns() // 1000
         kept = [pack(checked_event(event, now)) for event in wanted.events]
         try:
-            await asyncio.wait_for(self.journal.append(*kept), self.options.limits.seconds)
+            await asyncio.wait_for(self.journal.append(*kept), self.settings.timeout)
         except (WriteError, TimeoutError):
             raise RequestError(
                 503, "the events could not be written to the disk. Send them again later."
@@ -283,7 +256,7 @@ class Server:
 
     async def model(self, _request: Request) -> Response:
         """GET /model: which rankers answer, and how."""
-        models, exploration = self.models, self.options.exploration
+        models, exploration = self.models, self.exploration
         told = {
             "current": models.current.described(),
             "candidate": None if models.candidate is None else models.candidate.described(),
@@ -336,7 +309,7 @@ class Server:
     # Limits.
 
     async def _body(self, request: Request) -> bytes:
-        most, seconds = self.options.limits.body, self.options.limits.seconds
+        most, seconds = self.settings.most_body, self.settings.timeout
         told = request.headers.get("content-length", "")
         if told.isdigit() and int(told) > most:
             raise RequestError(413, f"a body may have {most:,} bytes. Got {int(told):,}.")
@@ -348,7 +321,7 @@ class Server:
             ) from None
 
     def _check_token(self, request: Request) -> None:
-        token = self.options.token
+        token = self.token
         if token is None:
             return
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
@@ -371,7 +344,7 @@ class Server:
     async def _answered(
         self, request: Request, answer: Answer, open_to_all: bool, counted: bool
     ) -> Response:
-        if counted and self.under_way >= self.options.limits.at_once:
+        if counted and self.under_way >= self.settings.at_once:
             self.counters.add("untilt_refused_total")
             return _refusal(503, "too many requests are under way. Send it again later.")
         self.under_way += counted
@@ -393,13 +366,13 @@ class Server:
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(self.options.watch_seconds)
+            await asyncio.sleep(self.settings.watch_seconds)
             await asyncio.to_thread(self.models.reload)
 
     @asynccontextmanager
     async def lifespan(self, _app: Starlette) -> AsyncIterator[None]:
         """What runs beside the requests, and what ends after the last of them."""
-        if self.options.watch_seconds > 0:
+        if self.settings.watch_seconds > 0:
             self._watching = asyncio.create_task(self._watch())
         try:
             yield
@@ -463,10 +436,10 @@ def make_app(server: Server, *, more: Sequence[Route] = ()) -> Starlette:
     from starlette.middleware.cors import CORSMiddleware
 
     middleware = []
-    if server.options.cors:
+    if server.settings.cors:
         middleware.append(
             Middleware(
-                CORSMiddleware, allow_origins=list(server.options.cors), allow_methods=["POST"],
+                CORSMiddleware, allow_origins=list(server.settings.cors), allow_methods=["POST"],
                 allow_headers=["authorization", "content-type"],
             )
         )  # fmt: skip

@@ -25,7 +25,8 @@ from untilt.rankers.base import load
 from untilt.rankers.linear.linear import LinearRanker
 from untilt.serving.app import Server
 from untilt.serving.collect import collect
-from untilt.serving.start import Settings, make_server
+from untilt.serving.options import Settings
+from untilt.serving.start import make_server
 from untilt.serving.wire import JSON, encode
 
 DEPTH = 6

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +11,10 @@ import msgspec
 from untilt._core.files import make_folder, replacing
 from untilt.bias.given import parse_bias
 from untilt.errors import OptionError
-from untilt.serving.app import Limits, ServeOptions, Server, make_app
+from untilt.serving.app import Server, make_app
 from untilt.serving.explore import parse_exploration
 from untilt.serving.models import Models, calibration_from, load_model, read_features
+from untilt.serving.options import ServeOptions, Settings
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -21,32 +22,6 @@ if TYPE_CHECKING:
 _VARIABLE = "UNTILT_SERVE"  # how workers hear of the settings
 TOKEN = "UNTILT_TOKEN"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What `untilt serve` was asked for, as text and numbers that workers can be handed."""
-
-    ranker: str
-    log: str
-    candidate: str | None = None
-    share: float = 0.0
-    interleave: float = 0.0
-    shadow: bool = False
-    explore: str = "off"
-    most_lost: float | None = None
-    salt: str | None = None
-    curve: str | None = None
-    calibrate: str | None = None
-    documents: str | None = None
-    unknown_last: bool = False
-    token_file: str | None = None
-    most_body: int = Limits.body
-    most_documents: int = Limits.documents
-    seconds: float = Limits.seconds
-    at_once: int = Limits.at_once
-    watch_seconds: float = 2.0
-    cors: tuple[str, ...] = ()
 
 
 def make_server(settings: Settings) -> Server:
@@ -85,20 +60,7 @@ def make_server(settings: Settings) -> Server:
     salt = settings.salt if settings.salt is not None else _own_salt(folder)
     exploration = parse_exploration(settings.explore, salt=salt, most_lost=settings.most_lost)
     models.salt = exploration.salt
-    options = ServeOptions(
-        folder=folder,
-        exploration=exploration,
-        curve=curve,
-        table=table,
-        unknown_last=settings.unknown_last,
-        token=token,
-        limits=Limits(
-            settings.most_body, settings.most_documents, settings.seconds, settings.at_once
-        ),
-        watch_seconds=settings.watch_seconds,
-        cors=settings.cors,
-    )
-    return Server(models, options)
+    return Server(models, settings, exploration, curve=curve, table=table, token=token)
 
 
 def _calibration_log(settings: Settings) -> Any:
@@ -156,7 +118,12 @@ def run(settings: Settings, *, host: str, port: int, workers: int) -> None:
 
 
 def serve_app(
-    app: "Starlette | str", *, host: str, port: int, at_once: int = Limits.at_once, **more: Any
+    app: "Starlette | str",
+    *,
+    host: str,
+    port: int,
+    at_once: int = ServeOptions.at_once,
+    **more: Any,
 ) -> None:
     """Hand an application to uvicorn, with the limits of a server of ours."""
     import uvicorn
