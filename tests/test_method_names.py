@@ -18,8 +18,7 @@ LAMBDA_METRIC = "the metric whose change weighs a pair; lambdas have kernels of 
 OTHER_MEANINGS = {
     "auto": (
         "the data decide: a value of many options",
-        "bias/ cli/ clickmodels/ evaluation/ messages/about_run.py rankers/ report/step_results.py "
-        "selection/ workflow/",
+        "bias/ cli/ clickmodels/ evaluation/ rankers/ report/step_results.py selection/ workflow/",
     ),
     "clicks": (
         "the clicks themselves: columns, counts, what is learned from",
@@ -58,7 +57,7 @@ OTHER_MEANINGS = {
     "power-law": ("a shape put on an estimated curve", "cli/bias.py"),
     "trust": (
         "what a weighting needs of a bias; what may turn a decision",
-        "weighting/ evaluation/sensitivity.py messages/about_sensitivity.py",
+        "weighting/ evaluation/sensitivity.py",
     ),
     "p": ("the column of p-values", "cli/watch.py evaluation/ selection/ serving/watch_page.py"),
     "precision": ("bits that networks compute with", "networks/ rankers/networks/"),

@@ -20,7 +20,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol
@@ -63,21 +62,6 @@ class _Python:
 PYTHON: Voice = _Python()
 
 
-class Message(NamedTuple):
-    """How a code is told."""
-
-    severity: Severity
-    text: str | Callable[..., str]
-
-
-Texts = dict[str, str | Callable[..., str]]
-
-
-def messages(severity: Severity, texts: Texts) -> dict[str, Message]:
-    """Messages of one severity: code -> text."""
-    return {code: Message(severity, text) for code, text in texts.items()}
-
-
 class Command(str):
     """A command line to run, such as "untilt plan LOG", completed by whoever shows it."""
 
@@ -100,21 +84,13 @@ class Fact(str):
     template: str
     fields: Mapping[str, Any]
 
-    def __new__(
-        cls, code: str, severity: Severity | None = None, template: str = "", /, **fields: Any
-    ) -> "Fact":
+    def __new__(cls, code: str, severity: Severity, template: str, /, **fields: Any) -> "Fact":
         """The fact; raises KeyError for a field that is missing, ValueError for a format."""
-        if severity is None:
-            severity, text = message_of(code)
-            filled = text(**fields) if callable(text) else text.format(**fields)
-            return _fact(filled, code, severity, "", fields)
         return _fact(rendered(template, fields, PYTHON), code, severity, template, fields)
 
     def said(self, voice: Voice) -> str:
         """The sentence in the words of this voice; facts among the fields are said by it too."""
-        if not self.template:
-            return voice.worded(str(self)) if hasattr(voice, "worded") else str(self)
-        return rendered(self.template, self.fields, voice)
+        return rendered(self.template, self.fields, voice) if self.template else str(self)
 
     @property
     def parts(self) -> tuple["Fact", ...]:
@@ -149,13 +125,6 @@ def _fact(
     self.code, self.severity, self.template = code, severity, template
     self.fields = MappingProxyType(dict(fields))
     return self
-
-
-def message_of(code: str) -> Message:
-    """The message of a code: `area.name` stands in `untilt.messages.about_area`."""
-    area = code.partition(".")[0]
-    found: Message = import_module(f"untilt.messages.about_{area}").MESSAGES[code]
-    return found
 
 
 class Sentence(NamedTuple):
@@ -247,13 +216,13 @@ def listed(values: Iterable[object], *, most: int = 10, voice: Voice = PYTHON) -
     return shown if len(texts) <= most else f"{shown} and {len(texts) - most:,} more"
 
 
+def _clause(sentence: str) -> str:
+    """A sentence as a part of another: a small letter first, and no full stop."""
+    return sentence[:1].lower() + sentence[1:].removesuffix(".")
+
+
 def _joined_by(mark: str) -> Callable[[Any, Voice], str]:
     return lambda values, voice: mark.join(said(each, voice) for each in values)
-
-
-def _clause(sentence: str) -> str:
-    """A sentence as a part of another one."""
-    return sentence[:1].lower() + sentence[1:].removesuffix(".")
 
 
 SPECS: dict[str, Callable[[Any, Voice], str]] = {
@@ -264,6 +233,7 @@ SPECS: dict[str, Callable[[Any, Voice], str]] = {
     "method": lambda name, voice: voice.method(str(name)),
     "upper": lambda value, _: str(value).upper(),
     "uppers": lambda values, _: ", ".join(values).upper(),
+    "stopped": lambda value, voice: said(value, voice).removesuffix(".") + ".",
     "few": lambda values, voice: listed(values, most=4, voice=voice),
     "p": lambda values, _: ", ".join(f"{name} p {p:.2g}" for name, p in values.items()),
     "all": _joined_by(", "),

@@ -31,7 +31,7 @@ from untilt.evaluation.results import Estimate, SystemComparison, SystemDifferen
 from untilt.evaluation.sensitivity import Cause, Sensitivity
 from untilt.evaluation.uncertainty import CurveCheck
 from untilt.evaluation.unshown import Bound, Unshown
-from untilt.facts import TEXT, Fact
+from untilt.facts import TEXT, note
 from untilt.report import decision as d
 from untilt.report import step_results as r
 
@@ -258,7 +258,9 @@ def held_out(*differences: SystemDifference, higher_is_better: bool = True, **mo
             differences, "dcg@10", "logged order", higher_is_better, "holm", 0.8, 0.95
         ),
         evaluator="ips",
-        scale=Fact("estimate.scale-relative"),
+        scale=note(
+            "estimate.scale-relative", "relative: relevance counts as the click rate at position 1"
+        )(),
         **more,
     )
 
@@ -306,12 +308,12 @@ def decision() -> d.Decision:
     """Every part filled, by hand."""
     theta = np.array([1.0, 0.6, 0.4, 0.3])
     clips, value = np.array([0.25, 0.5, 1.0]), np.array([1.2, 1.1, 0.9])
-    note = TEXT(text="a note")
+    told = TEXT(text="a note")
     return d.Decision(
         title="Shop search",
         source=r.LogSource("clicks.parquet", 40_007, {"position 0": 7}),
         audit=audited(),
-        split=r.Split("query", {"train": 6000}, {"train": 300}, (note,)),
+        split=r.Split("query", {"train": 6000}, {"train": 300}, (told,)),
         bias=r.UsedBias(
             ut.PositionBias(
                 theta, std_error=np.full(4, 0.025), low=theta - 0.05, high=theta + 0.05,
@@ -330,14 +332,11 @@ def decision() -> d.Decision:
                 (replace(difference("raw", -0.02, 0.01), baseline="new"),),
                 *("dcg@10", "new", True, "holm", 0.8, 0.95),
             ),
-            why=Fact(
-                "run.default-kept", default="new", other="raw", difference=-0.02, std_error=0.01,
-                metric="dcg@10",
-            ),
+            why=note("run.default-kept", "The default, {default}, was kept.")(default="new"),
         ),
         shipped=r.Shipped(
             "prs", True, 500, 10_000,
-            Fact("run.refit", file="ranker.untilt", system="new", queries=500),
+            note("run.refit", "refit")(file="ranker.untilt", system="new", queries=500),
             r.Learned(
                 TEXT(text="what it learned from"),
                 {"clicks": 0.7, "old ranker": 0.3},
@@ -352,7 +351,7 @@ def decision() -> d.Decision:
                     "pbm", *(Measured(v, Interval(v, v)) for v in (-0.5, 1.5, 1.4))
                 ),
             ),
-            (note,),
+            (told,),
         ),
         held_out=held_out(
             difference("raw", 0.05, 0.07),
@@ -373,13 +372,14 @@ def decision() -> d.Decision:
                 "new", "logged order", "dcg@10", 0.2, Interval(0.12, 0.28),
                 (
                     Cause(
-                        "curve", Fact("sensitivity.tried-curve", position=4, least=0.5, most=2.0),
+                        "curve",
+                        note("sensitivity.tried-curve", "tried")(position=4, least=0.5, most=2.0),
                         0.5, 2.0, 0.35, -0.05,
-                        Fact("sensitivity.turns-curve", position=4, amount=1.6), 1.6, 1.2,
+                        note("sensitivity.turns-curve", "turns")(position=4, amount=1.6), 1.6, 1.2,
                     ),
                     Cause(
-                        "trust", Fact("sensitivity.tried-trust", least=0.0, most=0.2),
-                        0.0, 0.2, 0.2, 0.22, Fact("sensitivity.holds-trust", amount=None),
+                        "trust", note("sensitivity.tried-trust", "tried")(least=0.0, most=0.2),
+                        0.0, 0.2, 0.2, 0.22, note("sensitivity.holds-trust", "holds")(amount=None),
                     ),
                 ),
             ),

@@ -10,7 +10,7 @@ import pytest
 import untilt as ut
 from untilt._core.statistics import Interval
 from untilt.errors import FileFormatError, OptionError
-from untilt.facts import Fact, codes
+from untilt.facts import codes, serious, warning
 from untilt.report.decision import Decision, first_sentence, verdict_of, write_report
 from untilt.report.step_results import HeldOut, Training, UsedBias
 
@@ -136,14 +136,19 @@ def test_the_same_order_leaves_nothing_to_decide(undecided):
 
 def test_no_answer_says_why():
     assert Decision("t").no_answer.code == "run.nothing-compared"
-    failed = Fact("run.candidate-failed", candidate="prs", error="no pairs")
+    failed = warning(
+        "run.candidate-failed", "The candidate {candidate} could not be trained: {error}"
+    )(candidate="prs", error="no pairs")
     fact = Decision("t", training=Training(warnings=(failed,))).no_answer
     assert (fact.code, fact.fields["why"].code) == ("run.nothing-trained", "run.candidate-failed")
 
 
 def test_warnings_of_all_parts_the_gravest_first_none_twice(decision):
-    serious, warning = Fact("run.no-features"), Fact("run.bias-from-all-queries")
-    bias = replace(decision.bias, warnings=(warning, warning, serious))
+    grave, warned = (
+        serious("run.no-features", "no features")(),
+        warning("run.bias-from-all-queries", "bias from all queries")(),
+    )
+    bias = replace(decision.bias, warnings=(warned, warned, grave))
     told = codes(replace(decision, bias=bias).warnings)
     assert told[0] == "run.no-features"
     assert told.count("run.bias-from-all-queries") == 1

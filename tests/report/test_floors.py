@@ -13,7 +13,7 @@ from untilt.auditing.reading import ReadingTest, ReadingTests
 from untilt.cli.run import answer_text
 from untilt.evaluation.null_tests import NullTests
 from untilt.evaluation.uncertainty import CurveCheck, Support
-from untilt.facts import Fact, codes, note
+from untilt.facts import codes, note, serious
 from untilt.report import floors
 from untilt.report.decision import Decision
 from untilt.report.page import answer_view, sections_of
@@ -114,7 +114,7 @@ def replace_ends(bias, position, factor):
 
 def test_clicks_that_the_page_makes_carry_no_verdict(decided):
     data = decision(decided, support())
-    told = Fact("estimate.automatic-clicks", position=1, share=1.0)
+    told = serious("estimate.automatic-clicks", "automatic clicks")(position=1, share=1.0)
     data = replace(data, held_out=replace(data.held_out, warnings=(told,)))
     assert (data.answer.verdict, data.answer.reasons) == ("cannot tell", (told,))
 
@@ -218,7 +218,7 @@ def test_people_who_read_otherwise_take_the_verdict_away(decided):
 
 def test_trust_is_no_reason_where_a_curve_that_knows_it_was_asked_for(decided):
     trusting = replace(curve(), eps_plus=np.ones(4), eps_minus=np.full(4, 0.1))
-    asked = Fact("run.bias-asked-for", estimator="TrustEM")
+    asked = note("run.bias-asked-for", "{estimator:method} was asked for")(estimator="TrustEM")
     assert reading_answer(decided, failed_test(), trusting, why=asked).verdict == "worse"
     # Nobody asked: relevance that differs from session to session looks the same.
     assert reading_answer(decided, failed_test(), trusting).verdict == "cannot tell"

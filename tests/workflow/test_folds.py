@@ -8,7 +8,7 @@ import pytest
 import untilt as ut
 from untilt.data.seen import overlap_of
 from untilt.errors import OptionError
-from untilt.facts import Fact
+from untilt.facts import Fact, note
 from untilt.selection.fitting import fit_alone
 from untilt.workflow.candidates import make_candidate
 from untilt.workflow.options import RunOptions, options_of
@@ -192,7 +192,11 @@ def test_what_a_small_run_has_trained_it_does_not_load(made, small_options, tmp_
 def test_another_choice_than_the_default_is_still_trained_on_all_queries(
     made, small_options, tmp_path, monkeypatch, trained_on_all
 ):
-    chosen = ("linear", Fact("run.only-candidate", chosen="linear"), None)
+    chosen = (
+        "linear",
+        note("run.only-candidate", "Only one candidate was trained: {chosen}.")(chosen="linear"),
+        None,
+    )
     monkeypatch.setattr("untilt.workflow.stage_rankers.choose", lambda *_: chosen)
     options = {**small_options, "threads": 2}
     found = ut.run(made.log, tmp_path / "run", documents=made.documents, **options)

@@ -15,7 +15,7 @@ from untilt.auditing import checks
 from untilt.auditing.audit_view import sections_of
 from untilt.auditing.checks import RelevanceProxy, Versions, relevance_proxy, versions_of
 from untilt.auditing.interventions import Interventions, interventions_of
-from untilt.auditing.leaks import Leak, leaking_features, position_features
+from untilt.auditing.leaks import LEAK, Leak, leak_fact, leaking_features, position_features
 from untilt.auditing.next_step import (
     UNTIL_THEN,
     Advice,
@@ -25,7 +25,7 @@ from untilt.auditing.next_step import (
     next_step,
 )
 from untilt.auditing.reading import ReadingTests, reading_tests
-from untilt.bias.curve import PositionBias
+from untilt.bias.curve import NOT_KNOWN, PositionBias
 from untilt.bias.em.regression_em import RegressionEM
 from untilt.bias.harvesting.harvesting import AllPairs
 from untilt.bias.log_ratios import FEWEST_QUERIES
@@ -37,8 +37,202 @@ from untilt.data.rates import FEW_CLICKS, ClickRates
 from untilt.data.shown import ImpressionCheck, examine_impressions
 from untilt.data.transform import without_features
 from untilt.errors import OptionError
-from untilt.facts import Fact
+from untilt.facts import Fact, note, phrase, positions_text, serious, warning
 from untilt.views import Section, View
+
+NO_PRECISION = note(
+    "audit.precision",
+    "From these sessions the examination of position {position}, relative to position 1, is not "
+    "known (it has the widest {level:.0%} interval of {estimator:method}).",
+)
+
+PRECISION = note(
+    "audit.precision",
+    "From these sessions the examination of positions 1..{depth}, relative to position 1, is known "
+    "to within a factor of {factor:.2f} or better (the widest is position {position}, {level:.0%} "
+    "interval of {estimator:method}).",
+)
+
+RATIO_NOT_KNOWN = warning(
+    "audit.wide-interval",
+    "Little evidence joins some positions: at position {position} the ratio to position 1 is not "
+    "known.",
+)
+
+WIDE_INTERVAL = warning(
+    "audit.wide-interval",
+    "Little evidence joins some positions: at position {position} the ratio to position 1 is only "
+    "known to within a factor of {factor:.1f}.",
+)
+
+_ORDER = {
+    "good": note(
+        "audit.order-good",
+        "Position and relevance have a correlation of {correlation:.2f} +- {std_error:.2f} within "
+        "queries, by {proxy}: documents shown higher are more relevant, so click rates fall by "
+        "more than the bias.",
+    ),
+    "inverted": note(
+        "audit.order-inverted",
+        "Position and relevance have a correlation of {correlation:.2f} +- {std_error:.2f} within "
+        "queries, by {proxy}: documents shown higher are less relevant, so click rates fall by "
+        "less than the bias.",
+    ),
+    "uninformative": note(
+        "audit.order-uninformative",
+        "Position and relevance have a correlation of {correlation:.2f} +- {std_error:.2f} within "
+        "queries, by {proxy}: documents shown higher are hardly more or less relevant than the "
+        "rest.",
+    ),
+}
+
+NO_PROXY = note(
+    "audit.no-proxy", "There is no proxy of relevance to compare positions with: {why}."
+)
+WITHOUT_CLICK = note("audit.without-click", "{share:.1%} of the sessions have no {label}.")
+RANKERS = note("audit.rankers", "Lists come from {n} {n:ranker|rankers}: {named:listed}.")
+NO_RANKER = note(
+    "audit.no-ranker", "The log does not say which ranker made a list (column `ranker`)."
+)()
+EXPERIMENT = note("audit.experiment", "An experiment changed lists: {changes:and} sessions.")
+VERSIONS = note(
+    "audit.versions",
+    "Features change from impression to impression: {features:listed}. Every impression is learned "
+    "from with the features it had: {documents:,} documents have {versions:,} versions ({each:.1f} "
+    "each). Position bias is measured by document, whatever its version.",
+)
+ALL_SHOWN = note(
+    "audit.all-shown",
+    "The log holds shown documents only, so nothing can be said of other candidates. If there are "
+    "any, give a documents table with all candidates of each query.",
+)()
+COVERAGE = note(
+    "audit.coverage",
+    "{unshown:,} candidates ({share:.1%}) were never shown, in {queries:.0%} of the queries: of a "
+    "query's {candidates:g} candidates {shown:g} were shown (medians).",
+)
+LABEL_NO_CLICK = warning(
+    "audit.label-no-click",
+    "The label {label:r} is no click: it has other values than 0 and 1. Position bias is estimated "
+    "from clicks.",
+)
+ALWAYS_CLICKED = warning(
+    "audit.always-clicked",
+    "Every session has a {label}: those without may have been left out of this log, which makes "
+    "all rates too high.",
+)
+POSITIONS_WITHOUT_CLICK = warning(
+    "audit.positions-without-click",
+    "Nobody clicked at {positions:positions}: nothing can be learned about examination there.",
+)
+FEW_CLICKS_SENTENCE = warning(
+    "audit.few-clicks", "There are fewer than {fewer_than} clicks at {positions:positions}."
+)
+SHUFFLE_UNUSABLE = warning(
+    "audit.shuffle-unusable",
+    "{sessions:,} sessions were shown in random order and cannot be used: {why}",
+)
+POSITIONS_NEVER_SHOWN = warning(
+    "audit.positions-never-shown", "No list shows {positions:positions}."
+)
+GAPS = warning(
+    "audit.gaps",
+    "{sessions:,} sessions ({share:.1%}) skip a position: rows may have been lost, or only some "
+    "were logged.",
+)
+DUPLICATES = warning(
+    "audit.duplicates",
+    "{impressions:,} impressions show a document again that the same session already shows: a "
+    "click cannot be credited to one of the two with certainty.",
+)
+FEW_QUERIES = warning(
+    "audit.few-queries",
+    "There are only {queries} queries. Queries are the independent units; intervals from so few "
+    "say little about others.",
+)
+NO_FEATURES = warning(
+    "audit.no-features",
+    "There are no features: the log can be measured, but no ranker trained on it.",
+)()
+POSITION_FEATURES = warning(
+    "audit.position-features",
+    "Features that are the position where a document was shown: {features:listed}. A ranker does "
+    "not know it when it ranks, and learns to repeat the shown order from it.",
+)
+CONSTANT_FEATURES = warning(
+    "audit.constant-features", "Features with a single value: {features:listed}."
+)
+MISSING_FEATURES = warning(
+    "audit.missing-features", "Features that are missing for some documents: {named:listed}."
+)
+RELEVANCE_DRIFTS = warning(
+    "audit.relevance-drifts",
+    "A document's relevance changes with the position it has: by {drift:+.1%} +- {std_error:.1%} "
+    "from one position to the next, by {features:listed}. Clicks of one document at several "
+    "positions then differ by more than examination: a curve from them is too {slope}.",
+)
+FEATURES_USELESS = serious(
+    "audit.features-useless",
+    "The features do not predict clicks within a position, so {estimator:method} would take nearly "
+    "all of the fall of the click rates for position bias. A swap experiment would decide.",
+)
+FEW_CANDIDATES_SHOWN = warning(
+    "audit.few-candidates-shown",
+    "Most candidates were never shown. What is learned is about the documents on top; a ranker "
+    "trained on them alone can be worse on the rest than the one in production.",
+)()
+RATES_MISLEAD = warning(
+    "audit.rates-mislead",
+    "Click rate by position is no estimate of position bias here: better documents are shown "
+    "higher, so it makes the bias look stronger than it is.",
+)()
+ONE_POSITION = note(
+    "audit.one-position", "There is nothing to compare: every list has position 1 alone."
+)()
+NOT_IDENTIFIED_DRIFT = warning(
+    "audit.not-identified-drift",
+    "Not without a model of relevance: documents join the positions, but they stand higher when "
+    "their features make them more relevant, or less.",
+)()
+IDENTIFIED = note(
+    "audit.identified",
+    "Yes: documents shown at several positions join all positions 1..{depth}, so examination can "
+    "be compared without a model of relevance.",
+)
+SWAPS_THAT_JOIN = note(
+    "audit.swaps-that-join",
+    "The cheapest swaps that would join them: positions {swaps}. A swapped session loses at most "
+    "{most_lost:.2g} clicks on average.",
+)
+ON_COMMAND_LINE = note("audit.on-command-line", "On the command line: `{command}`")
+CLICKS_FIRST = warning(
+    "audit.clicks-first",
+    "Estimators need clicks: the label {label:r} has other values than 0 and 1. Choose or make a "
+    "click column first [[(log.with_label)|(--label NAME)]].",
+)
+EXPERIMENT_TESTED = note("audit.experiment-tested", "It was put to the test: {parts:clauses}.")
+EXPERIMENT_FAILED = serious(
+    "audit.experiment-failed",
+    "Sessions that are called {kind} are not what they are called: {parts:clauses}. They are not "
+    "used as an experiment. Find out what it did, and name its sessions by that.",
+)
+EXPERIMENT_DOUBT = warning("audit.experiment-doubt", "About the experiment: {doubt}")
+POSITIONS_APART = warning(
+    "audit.positions-apart",
+    "Not for {positions:positions}: no chain of documents shown at several positions leads from "
+    "there to position 1. Groups that can be compared within themselves: {groups:clauses}. Between "
+    "groups only a model of relevance can compare.",
+)
+BELIEVES = note("audit.believes", "It assumes that {belief}.")
+TOO_FEW_CLICKS = warning(
+    "audit.too-few-clicks",
+    "Not for {positions:positions}: documents join all positions, but they have too few clicks "
+    "there for a ratio to position 1. More sessions may help.",
+)
+IDENTIFIED_WHERE_SHOWN = note(
+    "audit.identified-where-shown",
+    "For all positions that were shown; {positions:positions} never was.",
+)
 
 WIDE = 1.5  # an interval that reaches beyond a factor of this is called wide
 INFORMATIVE = 0.1  # correlation of position and relevance from which the order is informative
@@ -168,7 +362,7 @@ class Audit(Portable, View):
     @property
     def verdict(self) -> Fact:
         """Whether this log identifies position bias; its `parts` say where, and how precisely."""
-        return Fact("audit.verdict", parts=tuple(_verdict(self)))
+        return note("audit.verdict", "{parts:sentences}")(parts=tuple(_verdict(self)))
 
     @property
     def next_steps(self) -> tuple[Fact, ...]:
@@ -271,30 +465,37 @@ def _evidence(log: ClickLog, graph: PositionGraph, level: float) -> PositionBias
 def _notes(audit: Audit) -> Iterator[Fact]:
     if audit.share_without_click:
         share, label = audit.share_without_click, audit.label_name
-        yield Fact("audit.without-click", share=share, label=label)
+        yield WITHOUT_CLICK(share=share, label=label)
     if audit.rankers:
-        yield Fact("audit.rankers", sessions=dict(audit.rankers))
+        named = [f"{name} ({n:,} sessions)" for name, n in audit.rankers.items()]
+        yield RANKERS(sessions=dict(audit.rankers), n=len(audit.rankers), named=named)
     else:
-        yield Fact("audit.no-ranker")
+        yield NO_RANKER
     done = audit.interventions
     if done.shuffled or done.swapped:
         total, pairs = sum(done.swapped.values()), tuple(done.swapped)
-        yield Fact("audit.experiment", shuffled=done.shuffled, swapped=total, pairs=pairs)
+        done_how = {"shuffled": done.shuffled, "swapped": total, "pairs": pairs}
+        changes = [phrase("shuffled in {n:,}", n=done.shuffled)] if done.shuffled else []
+        if total:
+            changes.append(
+                phrase("swapped in {n:,} (positions {pairs:pairs})", n=total, pairs=pairs)
+            )
+        yield EXPERIMENT(**done_how, changes=changes)
         tests = (*done.shuffle_tests, *done.swap_tests)
         passed = tuple(each for each in tests if each.severity == "note")
         if passed and not done.failed:
-            yield Fact("audit.experiment-tested", parts=passed)
-    changes = audit.versions
-    if changes is not None:
-        sizes = {"documents": changes.documents, "versions": changes.versions}
-        yield Fact("audit.versions", features=changes.features, **sizes)
+            yield EXPERIMENT_TESTED(parts=passed)
+    changed = audit.versions
+    if changed is not None:
+        sizes = {"documents": changed.documents, "versions": changed.versions}
+        each = changed.versions / max(1, changed.documents)
+        yield VERSIONS(features=changed.features, **sizes, each=each)
     coverage = audit.coverage
     if coverage.shown == coverage.candidates:
-        yield Fact("audit.all-shown")
+        yield ALL_SHOWN
     else:
         queries = audit.size.queries_with_sessions
-        yield Fact(
-            "audit.coverage",
+        yield COVERAGE(
             unshown=coverage.unshown,
             share=coverage.unshown / coverage.candidates,
             queries=1 - coverage.queries_shown_whole / max(1, queries),
@@ -307,12 +508,12 @@ def _notes(audit: Audit) -> Iterator[Fact]:
 def _order(proxy: RelevanceProxy) -> Fact:
     """Whether documents shown higher are more relevant."""
     if not proxy.is_known:
-        return Fact("audit.no-proxy", why=proxy.method)
+        return NO_PROXY(why=proxy.method)
     kind = "uninformative"
     if abs(proxy.correlation) > INFORMATIVE:
         kind = "good" if proxy.correlation < 0 else "inverted"
     fields = {"correlation": proxy.correlation, "std_error": proxy.std_error}
-    return Fact(f"audit.order-{kind}", **fields, proxy=proxy.method)
+    return _ORDER[kind](**fields, proxy=proxy.method)
 
 
 def _about_clicks(audit: Audit) -> Iterator[Fact]:
@@ -320,14 +521,14 @@ def _about_clicks(audit: Audit) -> Iterator[Fact]:
     if audit.shown is not None:
         yield from (each for each in (audit.shown.refusal, *audit.shown.doubts) if each)
     if not audit.is_binary:
-        yield Fact("audit.label-no-click", label=audit.label_name)
+        yield LABEL_NO_CLICK(label=audit.label_name)
     if audit.share_without_click == 0:
-        yield Fact("audit.always-clicked", label=audit.label_name)
+        yield ALWAYS_CLICKED(label=audit.label_name)
     if audit.positions_without_click:
-        yield Fact("audit.positions-without-click", positions=audit.positions_without_click)
+        yield POSITIONS_WITHOUT_CLICK(positions=audit.positions_without_click)
     few = _positions(rates, (rates.clicks > 0) & (rates.clicks < FEW_CLICKS))
     if few and audit.is_binary:
-        yield Fact("audit.few-clicks", positions=few, fewer_than=FEW_CLICKS)
+        yield FEW_CLICKS_SENTENCE(positions=few, fewer_than=FEW_CLICKS)
 
 
 def _about_experiments(audit: Audit) -> Iterator[Fact]:
@@ -335,83 +536,86 @@ def _about_experiments(audit: Audit) -> Iterator[Fact]:
     for kind, tests in (("shuffled", done.shuffle_tests), ("swapped", done.swap_tests)):
         failed = tuple(each for each in tests if each.severity == "serious")
         if failed:
-            yield Fact("audit.experiment-failed", kind=kind, parts=failed)
+            yield EXPERIMENT_FAILED(kind=kind, parts=failed)
         doubts = (each for each in tests if each.severity == "warning")
-        yield from (Fact("audit.experiment-doubt", doubt=doubt) for doubt in doubts)
+        yield from (EXPERIMENT_DOUBT(doubt=doubt) for doubt in doubts)
     if done.unusable:
-        yield Fact("audit.shuffle-unusable", sessions=done.shuffled, why=done.unusable)
+        yield SHUFFLE_UNUSABLE(sessions=done.shuffled, why=done.unusable)
 
 
 def _about_lists(audit: Audit) -> Iterator[Fact]:
     size = audit.size
     if audit.positions_never_shown:
-        yield Fact("audit.positions-never-shown", positions=audit.positions_never_shown)
+        yield POSITIONS_NEVER_SHOWN(positions=audit.positions_never_shown)
     if audit.sessions_with_gaps:
         n = audit.sessions_with_gaps
-        yield Fact("audit.gaps", sessions=n, share=n / size.sessions)
+        yield GAPS(sessions=n, share=n / size.sessions)
     if audit.duplicate_impressions:
-        yield Fact("audit.duplicates", impressions=audit.duplicate_impressions)
+        yield DUPLICATES(impressions=audit.duplicate_impressions)
     if size.queries_with_sessions < FEWEST_QUERIES:
-        yield Fact("audit.few-queries", queries=size.queries_with_sessions)
+        yield FEW_QUERIES(queries=size.queries_with_sessions)
 
 
 def _about_features(audit: Audit) -> Iterator[Fact]:
     if not audit.size.features:
-        yield Fact("audit.no-features")
+        yield NO_FEATURES
     for leak in audit.leaks:
-        yield Fact("audit.leak", **asdict(leak))
+        yield leak_fact(LEAK, asdict(leak))
     if audit.position_features:
-        yield Fact("audit.position-features", features=audit.position_features)
+        yield POSITION_FEATURES(features=audit.position_features)
     if audit.constant_features:
-        yield Fact("audit.constant-features", features=audit.constant_features)
+        yield CONSTANT_FEATURES(features=audit.constant_features)
     if audit.missing_features:
-        yield Fact("audit.missing-features", shares=dict(audit.missing_features))
+        named = [f"{name} ({share:.1%})" for name, share in audit.missing_features.items()]
+        yield MISSING_FEATURES(shares=dict(audit.missing_features), named=named)
     if audit.versions is not None and audit.versions.drifts:
         drift, error = audit.versions.drift, audit.versions.std_error
-        names = audit.versions.features
-        yield Fact("audit.relevance-drifts", features=names, drift=drift, std_error=error)
+        names, slope = audit.versions.features, "steep" if drift < 0 else "flat"
+        yield RELEVANCE_DRIFTS(features=names, drift=drift, std_error=error, slope=slope)
     estimator = audit.advice.estimator
     if estimator == RegressionEM.__name__ and not audit.relevance.is_known:
-        yield Fact("audit.features-useless", estimator=estimator)
+        yield FEATURES_USELESS(estimator=estimator)
 
 
 def _about_evidence(audit: Audit) -> Iterator[Fact]:
     if audit.coverage.median_share < 0.5:
-        yield Fact("audit.few-candidates-shown")
+        yield FEW_CANDIDATES_SHOWN
     position, factor = _widest(audit.evidence)
     if factor > WIDE:
-        yield Fact("audit.wide-interval", position=position, factor=factor)
+        wide = WIDE_INTERVAL if factor <= NOT_KNOWN else RATIO_NOT_KNOWN
+        yield wide(position=position, factor=factor)
     if audit.relevance.is_known and audit.relevance.correlation < -INFORMATIVE:
-        yield Fact("audit.rates-mislead")
+        yield RATES_MISLEAD
 
 
 def _verdict(audit: Audit) -> Iterator[Fact]:
     graph = audit.graph
     if not graph.click_rate[np.isfinite(graph.click_rate)].any():
-        yield Fact("audit.no-clicks-at-all")
+        yield serious("audit.no-clicks-at-all", "No: there is not one click.")()
         return
     if audit.shown is not None and audit.shown.refusal is not None:
-        yield Fact("audit.nothing-shown")
+        yield serious("audit.nothing-shown", "No: the log does not hold what was shown.")()
         return
     if graph.depth == 1:
-        yield Fact("audit.one-position")
+        yield ONE_POSITION
         return
     if audit.drifts:
-        yield Fact("audit.not-identified-drift")
+        yield NOT_IDENTIFIED_DRIFT
         return
     if audit.is_identified:
-        yield Fact("audit.identified", depth=graph.depth)
+        yield IDENTIFIED(depth=graph.depth)
     elif len(graph.components) > 1:
         apart, components = audit.not_comparable, graph.components
-        yield Fact("audit.positions-apart", positions=apart, components=components)
+        groups = [positions_text(component) for component in components[:6]]
+        groups += [f"and {len(components) - 6} more"] if len(components) > 6 else []
+        yield POSITIONS_APART(positions=apart, components=components, groups=groups)
     elif audit.not_comparable:
-        yield Fact("audit.too-few-clicks", positions=audit.not_comparable)
+        yield TOO_FEW_CLICKS(positions=audit.not_comparable)
     else:
-        yield Fact("audit.identified-where-shown", positions=audit.positions_never_shown)
+        yield IDENTIFIED_WHERE_SHOWN(positions=audit.positions_never_shown)
     position, factor = _widest(audit.evidence)
     if audit.evidence is not None:
-        yield Fact(
-            "audit.precision",
+        yield (PRECISION if factor <= NOT_KNOWN else NO_PRECISION)(
             depth=audit.evidence.depth,
             position=position,
             factor=factor,
@@ -421,7 +625,9 @@ def _verdict(audit: Audit) -> Iterator[Fact]:
     if graph.swaps and not audit.is_identified:
         pairs = tuple((swap.upper, swap.lower) for swap in graph.swaps)
         most_lost = max(swap.most_lost for swap in graph.swaps)
-        yield Fact("audit.swaps-that-join", pairs=pairs, most_lost=most_lost)
+        swaps = ", ".join(f"{upper} and {lower}" for upper, lower in pairs[:10])
+        swaps += f" and {len(pairs) - 10} pairs more" if len(pairs) > 10 else ""
+        yield SWAPS_THAT_JOIN(pairs=pairs, most_lost=most_lost, swaps=swaps)
 
 
 def _widest(bias: PositionBias | None) -> tuple[int, float]:
@@ -437,11 +643,11 @@ def _next_steps(audit: Audit) -> Iterator[Fact]:
     step, advice = audit.next_step, audit.advice
     yield step.fact
     if step.fact.code == "audit.use":
-        yield from (Fact("audit.believes", belief=belief) for belief in advice.believes)
-        yield Fact("audit.in-python", call=advice.call)
+        yield from (BELIEVES(belief=belief) for belief in advice.believes)
+        yield note("audit.in-python", "In Python: {call}")(call=advice.call)
     elif advice.estimator:
         yield UNTIL_THEN(estimator=advice.estimator)
     if step.command:
-        yield Fact("audit.on-command-line", command=step.command)
+        yield ON_COMMAND_LINE(command=step.command)
     if advice.estimator and not audit.is_binary:
-        yield Fact("audit.clicks-first", label=audit.label_name)
+        yield CLICKS_FIRST(label=audit.label_name)

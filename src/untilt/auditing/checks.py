@@ -24,7 +24,23 @@ from untilt.bias.curve import PositionBias
 from untilt.bias.log_ratios import log_ratios
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, position_counts
-from untilt.facts import Fact, joined
+from untilt.facts import Fact, joined, note
+
+PROXY_TOO_FEW = note("audit.proxy-too-few", "too few documents change positions")()
+PROXY_NO_DIFFERENCE = note(
+    "audit.proxy-no-difference", "documents do not differ in relevance beyond chance"
+)()
+PROXY_CLICKS = note("audit.proxy-clicks", "clicks of documents that change positions")()
+PROXY_NO_PREDICTION = note(
+    "audit.proxy-no-prediction",
+    "the features do not predict clicks within a position beyond chance",
+)()
+PROXY_FEATURES = note(
+    "audit.proxy-features", "a prediction of clicks within positions from the features"
+)()
+PROXY_NOTHING_WITHIN = note(
+    "audit.proxy-nothing-within", "there is nothing to compare within queries"
+)()
 
 
 @dataclass(frozen=True)
@@ -239,7 +255,7 @@ def relevance_proxy(
     log: ClickLog, cells: PositionCounts, curve: PositionBias | None
 ) -> RelevanceProxy:
     """By the curve of positions that can be compared where there is one, else by the features."""
-    by_clicks = _unknown(Fact("audit.proxy-too-few")) if curve is None else by_curve(cells, curve)
+    by_clicks = _unknown(PROXY_TOO_FEW) if curve is None else by_curve(cells, curve)
     if by_clicks.is_known or log.features is None:
         return by_clicks
     by_features = by_prediction(log, cells if log.item is None else position_counts(log))
@@ -265,8 +281,8 @@ def by_curve(cells: PositionCounts, curve: PositionBias) -> RelevanceProxy:
     used = used.where(np.diff(used.indptr) > 0)
     a, b, c, chance = _moments(used, np.exp(z))
     if not b.sum() > SURE * chance:
-        return _unknown(Fact("audit.proxy-no-difference"))
-    proxy = _ratio(a, b, c, method=Fact("audit.proxy-clicks"))
+        return _unknown(PROXY_NO_DIFFERENCE)
+    proxy = _ratio(a, b, c, method=PROXY_CLICKS)
     # d r / d z_k by differences: the curve's error is shared by all queries, so it is added apart.
     step = 1e-4
     moved = [_moments(used, np.exp(z + step * unit))[:3] for unit in np.eye(len(z))]
@@ -312,13 +328,13 @@ def by_prediction(log: ClickLog, cells: PositionCounts) -> RelevanceProxy:
     within = centred(predicted, n, cells.position), centred(cells.rate, n, cells.position)
     covariance = sums_by_query(n * within[0] * within[1], query)
     if not covariance.sum() > SURE * np.sqrt(np.sum(covariance**2)):
-        return _unknown(Fact("audit.proxy-no-prediction"))
+        return _unknown(PROXY_NO_PREDICTION)
     g, k = centred(predicted, n, query), centred(cells.position.astype(np.float64), n, query)
     return _ratio(
         sums_by_query(n * g * k, query),
         sums_by_query(n * g * g, query),
         sums_by_query(n * k * k, query),
-        method=Fact("audit.proxy-features"),
+        method=PROXY_FEATURES,
     )
 
 
@@ -405,7 +421,7 @@ def _ratio(a: FloatArray, b: FloatArray, c: FloatArray, *, method: Fact) -> Rele
     """A / sqrt(B C) of sums over queries, its error linearised; clipped to what it can be."""
     B, C, Q = b.sum(), c.sum(), len(a)
     if Q < 2 or not (B > 0 and C > 0):
-        return _unknown(Fact("audit.proxy-nothing-within"))
+        return _unknown(PROXY_NOTHING_WITHIN)
     r = _correlation(a, b, c)
     influence = a / np.sqrt(B * C) - r / 2 * (b / B + c / C)
     error = float(np.sqrt(Q / (Q - 1) * np.sum(influence**2)))

@@ -15,9 +15,9 @@ What stays the same for a document while its sessions differ in their clicks (a 
 month) is never so pure, and is not found.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,35 @@ from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt._core.random import child_generator
 from untilt.data.clicklog import ClickLog
+from untilt.facts import Fact, Sentence, phrase, serious, warning
+
+LEAK = serious(
+    "audit.leak",
+    "The feature {feature} knows the click: it is {place} in {impressions:,} impressions, and "
+    "{click_rate:.1%} of these were clicked, against {rate_elsewhere:.1%} elsewhere. Leave it out, "
+    "unless it is known before the list is shown.",
+)
+LEAK_USED = serious(
+    "audit.leak-used",
+    "The feature {feature} knows the click: it is {place} in {impressions:,} impressions, and "
+    "{click_rate:.1%} of these were clicked, against {rate_elsewhere:.1%} elsewhere. It was named "
+    "among the features, so it is used: figures of rankers that have it may be worth nothing.",
+)
+LEAK_KEPT_OUT = warning(
+    "audit.leak-kept-out",
+    "The feature {feature} knows the click: it is {place} in {impressions:,} impressions, and "
+    "{click_rate:.1%} of these were clicked, against {rate_elsewhere:.1%} elsewhere. It is kept "
+    "out of training. To use it all the same, name it among the features.",
+)
+_PLACES = {
+    "above": "above {value:g}",
+    "below": "below {value:g}",
+    "unlike": "other than {value:g}",
+    "missing": "missing",
+    "present": "not missing",
+    "above-list": "more than {value:g} above the lowest of its list",
+    "below-list": "more than {value:g} below the highest of its list",
+}
 
 Where = Literal["above", "below", "unlike", "missing", "present", "above-list", "below-list"]
 
@@ -58,6 +87,12 @@ class Leak:
     impressions: int
     click_rate: float
     rate_elsewhere: float
+
+
+def leak_fact(told: Sentence, leak: Mapping[str, Any]) -> Fact:
+    """A leak by its fields, in one of the sentences above."""
+    place = phrase(_PLACES[leak["where"]], value=leak["value"])
+    return told(**{**leak, "place": place})
 
 
 def leaking_features(log: ClickLog) -> tuple[Leak, ...]:

@@ -32,7 +32,142 @@ from untilt.bias.experiments.assignment import experiments_of, has_several_exper
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, position_counts
 from untilt.data.transform import later_half, split_queries_by
-from untilt.facts import Fact
+from untilt.facts import Fact, Sentence, note, warning
+
+NOTHING_REPEATS = note(
+    "reading.nothing-repeats",
+    "hardly any document was shown at the same position both ways, with clicks and without (it "
+    "takes two queries)",
+)()
+
+NOTHING_MOVES = note(
+    "reading.nothing-moves",
+    "hardly any document with clicks was shown at several positions (it takes two queries)",
+)()
+
+ALSO = warning(
+    "reading.also",
+    "Clicks differ from the position-based model in this too: {what:listed}. It may be the same "
+    "cause.",
+)
+
+UNTESTED = note("reading.untested", "Not compared: {what}, because {why}.")
+
+PASSED = note(
+    "reading.passed",
+    "Compared: {what}. Nothing speaks against the position-based model (p {p_value:.2g}).",
+)
+
+FITS = note(
+    "reading.fits",
+    "Clicks fit the position-based model as far as these were compared: {what:listed}.",
+)
+
+_ASKED = {
+    "relevance": "better and weaker documents",
+    "features": "documents that are better and weaker by their features",
+    "clicks-above": "clicks above a document",
+    "time": "the two halves of the time",
+    "ranker": "rankers",
+    "context": "contexts",
+}
+_FOUND = {
+    each.code: each
+    for each in (
+        warning(
+            "reading.trust",
+            "From position 1 to {position}, clicks of weaker documents fall {ratio:.2f} times "
+            "[{low:.2f}, {high:.2f}] as much as those of better ones (p {p_value:.1g}). The likely "
+            "cause is trust: readers click the top because it is the top. Other causes are readers "
+            "that stop at a click, and relevance that changes. {estimator:method} ({name}) knows "
+            "trust.",
+        ),
+        warning(
+            "reading.better-fall-steeper",
+            "From position 1 to {position}, clicks of weaker documents fall {ratio:.2f} times "
+            "[{low:.2f}, {high:.2f}] as much as those of better ones (p {p_value:.1g}), so that no "
+            "one curve fits both. The likely cause is relevance that changes over time, or from "
+            "person to person, and a ranker that follows it; it is not trust in the top, so "
+            "{estimator:method} (`{name}`) does not help.",
+        ),
+        warning(
+            "reading.trust-by-features",
+            "From position 1 to {position}, clicks of documents whose features are weaker fall "
+            "{ratio:.2f} times [{low:.2f}, {high:.2f}] as much as those of documents with better "
+            "ones (p {p_value:.1g}). The likely cause is trust: readers click the top because it "
+            "is the top. Production may also know of relevance what the features do not tell. "
+            "{estimator:method} ({name}) knows trust.",
+        ),
+        warning(
+            "reading.features",
+            "From position 1 to {position}, clicks of documents whose features are weaker fall "
+            "{ratio:.2f} times [{low:.2f}, {high:.2f}] as much as those of documents with better "
+            "ones (p {p_value:.1g}), so that features do not explain relevance alike at every "
+            "position. Production may know of it what the features do not tell, or relevance "
+            "changes; it is not trust, so {estimator:method} (`{name}`) does not help.",
+        ),
+        warning(
+            "reading.clicks-above",
+            "The same document at the same position is clicked {ratio:.2f} times [{low:.2f}, "
+            "{high:.2f}] as often where something above it was clicked (p {p_value:.1g}; so it is "
+            "in {share:.0%} of the impressions below the top). The likely cause is that readers "
+            "stop after a click: how far they get then depends on the documents above, not on the "
+            "position alone.",
+        ),
+        warning(
+            "reading.time-spread",
+            "Documents are not clicked alike in the first and the second half of the time: at the "
+            "same position, rates change by a factor of {ratio:.2f} [{low:.2f}, {high:.2f}] or so, "
+            "up for some and down for others (p {p_value:.1g}). The likely cause is relevance that "
+            "changes.",
+        ),
+        warning(
+            "reading.time-slope",
+            "People read deeper in one half of the time than in the other: relative to position 1, "
+            "the same documents are clicked {ratio:.2f} times [{low:.2f}, {high:.2f}] as often at "
+            "position {position} in the second half (p {p_value:.1g}). The page or its readers may "
+            "have changed.",
+        ),
+        warning(
+            "reading.ranker-level",
+            "The same document at the same position is clicked {ratio:.2f} times [{low:.2f}, "
+            "{high:.2f}] as often in lists of {about:r} as in those of other rankers (p "
+            "{p_value:.1g}). They may serve other people or other times, or know more about a "
+            "session than the log. A curve of the lists of one ranker, or one for each context, "
+            "does not mix them; nor does one of sessions whose ranker was drawn at random.",
+        ),
+        warning(
+            "reading.ranker-slope",
+            "Lists of {about:r} are not read as deep as those of other rankers, or deeper: "
+            "relative to position 1, the same documents are clicked {ratio:.2f} times [{low:.2f}, "
+            "{high:.2f}] as often at position {position} (p {p_value:.1g}). They may serve other "
+            "people, or the documents around may matter. A curve of the lists of one ranker, or "
+            "one for each context, does not mix them.",
+        ),
+        warning(
+            "reading.clicks-above-more",
+            "The same document at the same position is clicked {ratio:.2f} times [{low:.2f}, "
+            "{high:.2f}] as often where something above it was clicked (p {p_value:.1g}; so it is "
+            "in {share:.0%} of the impressions below the top). The likely cause is that people "
+            "differ in how much they click or how far they read. The curve is their mean and can "
+            "be right all the same; a column that tells them apart (device, say) would give each "
+            "its own as a context.",
+        ),
+        warning(
+            "reading.context",
+            "Sessions with {column} {about:r} are not read as deep as others, or deeper: relative "
+            "to position 1, the same documents are clicked {ratio:.2f} times [{low:.2f}, "
+            "{high:.2f}] as often at position {position} (p {p_value:.1g}). One curve is the mean "
+            "of both and is right only where they see the same lists. {estimator:method} gives "
+            "each context its own.",
+        ),
+    )
+}
+_GRAVE = " This can turn a decision: no verdict rests on such a curve."
+_FOUND |= {
+    f"{code}-serious": Sentence(f"{code}-serious", "serious", found.template + _GRAVE)
+    for code, found in _FOUND.items()
+}
 
 SIZE = 0.05  # of all tests together
 MATERIAL = 1.1  # a factor that is surely beyond this one may turn a decision
@@ -77,7 +212,8 @@ class ReadingTest:
     @property
     def name(self) -> str:
         """What is compared, in words."""
-        return str(Fact("reading.compared", asks=self.asks, column=self.column, about=self.about))
+        about = f" ({self.about} to the others)" if self.about else ""
+        return _asked(self.asks, self.column) + about
 
     @property
     def fails(self) -> bool:
@@ -103,8 +239,9 @@ class ReadingTest:
         """What was found, and where the test fails its likely cause and what to do."""
         fields = {"ratio": self.ratio, "low": self.low, "high": self.high}
         if not self.fails:
-            return Fact("reading.passed", asks=self.asks, column=self.column, p_value=self.adjusted)
-        return Fact(self._code(), **fields, p_value=self.adjusted, **self._more())
+            what = _asked(self.asks, self.column)
+            return PASSED(asks=self.asks, column=self.column, what=what, p_value=self.adjusted)
+        return _FOUND[self._code()](**fields, p_value=self.adjusted, **self._more())
 
     def _code(self) -> str:
         code = f"reading.{self.asks}"
@@ -131,6 +268,10 @@ class ReadingTest:
             return {"position": self.position, **kind, "estimator": ContextualBias.__name__}
         about: dict[str, Any] = {"about": self.about} if self.asks == "ranker" else {}
         return about if self.detail != "slope" else {**about, "position": self.position}
+
+
+def _asked(asks: str, column: str = "") -> str:
+    return f"the values of {column}" if asks == "context" and column else _ASKED[asks]
 
 
 @dataclass(frozen=True)
@@ -170,13 +311,15 @@ class ReadingTests:
         if len(failed) < 2:
             return tuple(each.fact for each in failed)
         others = tuple((each.asks, each.column, each.adjusted) for each in failed[1:])
-        return failed[0].fact, Fact("reading.also", others=others)
+        what = [f"{_asked(asks, column)} (p {p:.1g})" for asks, column, p in others]
+        return failed[0].fact, ALSO(others=others, what=what)
 
     @property
     def notes(self) -> tuple[Fact, ...]:
         """What was tested without a finding, and what was not tested."""
         passed = tuple((each.asks, each.column) for each in self.tests if not each.fails)
-        fits = (Fact("reading.fits", asked=passed),) if passed else ()
+        what = [_asked(*each) for each in passed]
+        fits = (FITS(asked=passed, what=what),) if passed else ()
         return (*fits, *self.untested)
 
     def veto(self, *, knows_trust: bool = False) -> Fact | None:
@@ -220,7 +363,7 @@ def reading_tests(log: ClickLog, *, level: float = 0.95, seed: Seed = 0) -> Read
     return ReadingTests(
         _holm([test for tests in made.values() for test in tests]),
         tuple(
-            Fact("reading.untested", asks=asks, why=why)
+            UNTESTED(asks=asks, what=_ASKED[asks], why=why)
             for asks, why in reasons.items()
             if why is not None
         ),
@@ -241,8 +384,8 @@ def _why_not(log: ClickLog, asks: Asks) -> Fact | None:
     if asks == "ranker" and (log.ranker is None or len(np.unique(log.ranker)) < 2):
         return None
     if asks == "time" and log.time is None:
-        return Fact("reading.no-time")
-    return Fact("reading.nothing-moves" if asks == "relevance" else "reading.nothing-repeats")
+        return note("reading.no-time", "the log does not say when (column `timestamp`)")()
+    return NOTHING_MOVES if asks == "relevance" else NOTHING_REPEATS
 
 
 def _holm(tests: list[ReadingTest]) -> tuple[ReadingTest, ...]:

@@ -277,17 +277,16 @@ class LogOptions(DocumentOptions, ColumnOptions):
 
     def without_leaks(self, out: Output, log: "ClickLog") -> "ClickLog":
         """The log without the features that know the click, unless they are named; say which."""
-        from untilt.auditing.leaks import leaking_features
+        from untilt.auditing.leaks import LEAK_KEPT_OUT, LEAK_USED, leak_fact, leaking_features
         from untilt.data.read.columns import named_features
         from untilt.data.transform import without_features
-        from untilt.facts import Fact
 
         named = named_features(self.features)
         with progress("looking at the features"):
             leaks = leaking_features(log)
         kept_out = [leak.feature for leak in leaks if leak.feature not in named]
         told = [
-            Fact(f"audit.leak-{'used' if leak.feature in named else 'kept-out'}", **asdict(leak))
+            leak_fact(LEAK_USED if leak.feature in named else LEAK_KEPT_OUT, asdict(leak))
             for leak in leaks
         ]
         if told:

@@ -11,7 +11,7 @@ from untilt.cli.arguments import AsJson, Verbose
 from untilt.cli.console import Output, speaking
 from untilt.cli.outputs import Force, Writes
 from untilt.errors import OptionError
-from untilt.facts import Fact
+from untilt.facts import warning
 from untilt.papers.layouts import LAYOUTS, MADE
 
 if TYPE_CHECKING:
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from untilt.papers.cells import Plan, Scale
     from untilt.papers.claims import Verdict
     from untilt.papers.summary import Summary
+
+LINES_DAMAGED = warning(
+    "run.lines-damaged",
+    "{lines:,} {lines:line|lines} of {file} cannot be used, cut short or changed after being "
+    "written: what they held is run again",
+)
 
 
 class Picture(StrEnum):
@@ -166,7 +172,7 @@ def _run(output: Output, what: "Plan", out: Path, threads: int, formats: tuple[s
     went_on = f", {done:,} of them finished before" if done else ""
     output.say(f"{total:,} cells on {what.source.title}{went_on}")
     if damaged := what.results.damaged():
-        output.say(Fact("run.lines-damaged", lines=damaged, file=str(what.results.path)))
+        output.say(LINES_DAMAGED(lines=damaged, file=str(what.results.path)))
     results = run(
         what,
         n_threads=threads,

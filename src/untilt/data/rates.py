@@ -9,10 +9,22 @@ from scipy import special
 from untilt._core.arrays import FloatArray, IntArray, check_same_shape, handed_over, sum_by
 from untilt._core.portable import Portable
 from untilt._core.statistics import normal_quantile, wilson_interval
-from untilt.facts import Fact
+from untilt.facts import Fact, note, positions_text
 
 if TYPE_CHECKING:
     import altair as alt
+
+HARDLY_SHOWN = note(
+    "audit.positions-not-shown",
+    "{at} {n:holds|hold} under 0.1% of the impressions and {clicks:,.0f} {clicks:click|clicks}: "
+    "not shown",
+)
+
+NOT_SHOWN = note(
+    "audit.positions-not-shown",
+    "{at} {n:holds|hold} {share:.1%} of the impressions and {clicks:,.0f} {clicks:click|clicks}: "
+    "not shown",
+)
 
 FEW_CLICKS = 30  # at a position; below, its click rate is known to no better than a third or so
 ALWAYS_DRAWN = 20  # positions that are printed and drawn whatever their clicks
@@ -56,11 +68,14 @@ class ClickRates(Portable):
         below = slice(self.drawn_depth, None)
         if not self.impressions[below].any():
             return None
-        return Fact(
-            "audit.positions-not-shown",
-            first=self.drawn_depth + 1,
-            last=len(self.position),
-            share=float(self.impressions[below].sum() / self.impressions.sum()),
+        share = float(self.impressions[below].sum() / self.impressions.sum())
+        first, last = self.drawn_depth + 1, len(self.position)
+        return (NOT_SHOWN if share >= 0.0005 else HARDLY_SHOWN)(
+            first=first,
+            last=last,
+            at=positions_text(range(first, last + 1)),
+            n=last - first + 1,
+            share=share,
             clicks=float(self.clicks[below].sum()),
         )
 

@@ -24,7 +24,38 @@ from untilt._core import ragged
 from untilt._core.arrays import IntArray, sum_by
 from untilt.data.clicklog import ClickLog
 from untilt.errors import IdentifiabilityError
-from untilt.facts import Fact
+from untilt.facts import Fact, serious
+
+PARTLY_CLICKS_ONLY = serious(
+    "audit.partly-clicks-only",
+    "{share:.1%} of the sessions with a click hold clicked rows alone: part of the log does not "
+    "hold what was shown, which makes position bias look weaker than it is. Find out where they "
+    "come from, and leave them out.",
+)
+ROWS_MISSING = serious(
+    "audit.rows-missing",
+    "{share:.1%} of the positions above a session's lowest row have none. If rows without a click "
+    "were left out, or only a sample of them was kept, position bias looks far weaker than it is: "
+    "log every result that was shown.",
+)
+CLICKS_ONLY = serious(
+    "audit.clicks-only",
+    "The log holds clicks alone: none of its {sessions:,} sessions has a row that was not clicked. "
+    "Nothing was logged about what was shown, so that neither position bias nor a ranker can be "
+    "judged. Log every result that was shown, with 0 where it was not clicked.",
+)
+MOSTLY_CLICKS_ONLY = serious(
+    "audit.mostly-clicks-only",
+    "{share:.1%} of the sessions with a click hold clicked rows alone: what else they showed was "
+    "not logged, and estimates would take these documents for clicked whenever shown. Log every "
+    "result that was shown, or leave such sessions out.",
+)
+CUT_AT_LAST_CLICK = serious(
+    "audit.cut-at-last-click",
+    "{share:.1%} of the sessions with a click end with it: what stood below the last click was not "
+    "logged, so that low positions seem to be clicked far too often. Log every result that was "
+    "shown.",
+)
 
 # Of the sessions of a shape; a widget of one document with so many clicks is hardly known.
 BARE = 0.9
@@ -62,13 +93,13 @@ class ImpressionCheck:
     def refusal(self) -> Fact | None:
         """Why nothing can be learned from this log; None where that is not so."""
         if not self.unclicked and self.clicked_sessions >= FEWEST_AT_ALL:
-            return Fact("audit.clicks-only", sessions=self.sessions)
+            return CLICKS_ONLY(sessions=self.sessions)
         if self.clicked_sessions < FEWEST:
             return None
         if self.bare_share >= REFUSED:
-            return Fact("audit.mostly-clicks-only", share=self.bare_share)
+            return MOSTLY_CLICKS_ONLY(share=self.bare_share)
         if self.cut_share >= CUT and self.mixed_sessions >= FEWEST:
-            return Fact("audit.cut-at-last-click", share=self.cut_share)
+            return CUT_AT_LAST_CLICK(share=self.cut_share)
         return None
 
     @property
@@ -76,8 +107,8 @@ class ImpressionCheck:
         """What may be wrong with a log that is not refused."""
         if self.clicked_sessions < FEWEST or self.refusal is not None:
             return ()
-        partly = Fact("audit.partly-clicks-only", share=self.bare_share)
-        sparse = Fact("audit.rows-missing", share=self.missing_share)
+        partly = PARTLY_CLICKS_ONLY(share=self.bare_share)
+        sparse = ROWS_MISSING(share=self.missing_share)
         doubted = self.bare_share >= DOUBTED, self.missing_share >= MISSING
         return tuple(f for f, holds in zip((partly, sparse), doubted, strict=True) if holds)
 

@@ -50,7 +50,126 @@ from untilt.evaluation.systems import (
     sums_of_discounts,
 )
 from untilt.evaluation.unshown import Bound, Unshown, Worth
-from untilt.facts import Fact
+from untilt.facts import Fact, note, serious, warning
+
+CURVE_MISFIT_INSTEAD = serious(
+    "estimate.curve-misfit",
+    "the bias does not fit this log: position {position} has {ratio:.2f} times the clicks that the "
+    "curve expects (z {z:+.1f}, p {p_value:.2g}; {n_documents:,} documents shown at several "
+    "positions). Values and differences are off by as much; estimate the bias from this log, or "
+    "use one with trust bias and [[evaluator={instead:r}]]",
+)
+
+CURVE_MISFIT = serious(
+    "estimate.curve-misfit",
+    "the bias does not fit this log: position {position} has {ratio:.2f} times the clicks that the "
+    "curve expects (z {z:+.1f}, p {p_value:.2g}; {n_documents:,} documents shown at several "
+    "positions). Values and differences are off by as much; estimate the bias from this log, or "
+    "use one with trust bias",
+)
+
+FEW_EFFECTIVE_INSTEAD = warning(
+    "estimate.few-effective-clicks",
+    "the {n_clicks:,.0f} clicks count like {effective_n:,.0f} of equal weight (largest weight "
+    "{largest_weight:.3g}): clip ([[evaluator={instead:r}, clip='auto']]) or collect more sessions",
+)
+
+FEW_EFFECTIVE_CLIP = warning(
+    "estimate.few-effective-clicks",
+    "the {n_clicks:,.0f} clicks count like {effective_n:,.0f} of equal weight (largest weight "
+    "{largest_weight:.3g}): clip ([[clip='auto']]) or collect more sessions",
+)
+
+FEW_EFFECTIVE_CLICKS = warning(
+    "estimate.few-effective-clicks",
+    "the {n_clicks:,.0f} clicks count like {effective_n:,.0f} of equal weight (largest weight "
+    "{largest_weight:.3g}): collect more sessions",
+)
+
+UNSHOWN_CANDIDATES = warning(
+    "estimate.unshown-candidates",
+    "where it ranks all candidates, {share:.1%} of its top {top} places, in {queries:.0%} of the "
+    "queries, go to documents that nobody was shown: its value would then be {nothing:.4f} if "
+    "these are worth nothing, and {as_shown:.4f} if as much as the shown ones",
+)
+DOCUMENTS_ABSENT = serious(
+    "estimate.documents-absent",
+    "sessions of one query show different documents (a document is missing from {share:.0%} of its "
+    "query's sessions), and {evaluator} counts what a session did not show as irrelevant: systems "
+    "that move such documents up look worse than they are, even worse than the shown order. Use "
+    "[[evaluator={instead:r}]]",
+)
+BIAS_DOUBTED = serious("estimate.bias-doubted", "the bias itself says: {doubt}")
+AUTOMATIC_CLICKS = serious(
+    "estimate.automatic-clicks",
+    "position {position} is clicked in {share:.1%} of its impressions, whatever stands there: the "
+    "page makes such clicks (a video that plays by itself, say), not people. Leave them out of the "
+    "label, or name a label that people make",
+)
+UNSHOWN_DOCUMENTS = warning(
+    "estimate.unshown-documents",
+    "{share:.1%} of its top {top} places, in {queries:.0%} of the queries, go to documents that "
+    "nobody was shown: they count as irrelevant here. If they were worth as much as the shown "
+    "ones, its value would be {as_shown:.4f}",
+)
+FEW_QUERIES_SENTENCE = warning(
+    "estimate.few-queries",
+    "only {n_queries} queries: intervals rest on few independent units",
+)
+CLICKS_UNSUPPORTED = warning(
+    "estimate.clicks-unsupported",
+    "{share:.1%} of the clicks are at positions that the bias does not know; they were left out, "
+    "so relevance found only there is missing",
+)
+CLICKS_CLIPPED = warning(
+    "estimate.clicks-clipped",
+    "{share:.1%} of the clicks are clipped: values lean towards those of raw clicks, so errors and "
+    "intervals are those without the clip[[ (see ut.clip_curve)| (the report of `untilt run` and "
+    "--clip-plot of `untilt evaluate` draw how much)]]",
+)
+BIAS_WITHOUT_ERRORS = note(
+    "estimate.bias-without-errors",
+    "the bias was given without standard errors; intervals take it as exact",
+)()
+BOUNDED_LEVELS = warning(
+    "estimate.bounded-levels",
+    "nothing joins {positions:positions} to position 1: intervals run over all levels that the "
+    "bounds of the curve allow there, and the values stand in the middle",
+)
+TRUST_IGNORED = serious(
+    "estimate.trust-ignored",
+    "the bias includes trust bias, which {evaluator} does not correct: use "
+    "[[evaluator={instead:r}]]",
+)
+FEW_EFFECTIVE_QUERIES = warning(
+    "estimate.few-effective-queries",
+    "the {n_queries:,} queries count like {effective_queries:.1f} of equal traffic: a few have "
+    "most of the sessions, so intervals are wide and differences rest on these few",
+)
+CURVE_UNCHECKED = warning(
+    "estimate.curve-unchecked",
+    "no document was shown at two positions: this log cannot check the curve; the estimate is as "
+    "right as the curve is",
+)()
+BIAS_WITHOUT_INTERVAL = serious(
+    "estimate.bias-without-interval",
+    "the bias ({method}) was estimated, but its error is not known and is not in these intervals: "
+    "they are too short, nobody knows by how much. Use an estimator that gives intervals, or give "
+    "a curve that you know",
+)
+ONE_QUERY_SENTENCE = warning(
+    "estimate.one-query", "one query makes up {share:.0%} of the estimate's variance"
+)
+BIAS_DOMINATES = warning(
+    "estimate.bias-dominates",
+    "most of the uncertainty comes from the bias estimate: more sessions of this kind will not "
+    "help, more interventions will",
+)()
+NO_INTERVAL = serious(
+    "estimate.no-interval",
+    "{evaluator}: no interval, because without a position bias nothing tells how far the relevance "
+    "model is off. Give the bias",
+)
 
 BYTES_PER_ROW = 80  # of working memory, measured on lists that are all different
 # Scores and sums by document. Without them 76.5 million rows with 11 million documents passed a
@@ -318,8 +437,8 @@ def _warning_of_unshown(unshown: Unshown, among: Among) -> list[Fact]:
     fields: dict[str, Any] = {"share": unshown.share, "queries": unshown.queries}
     fields |= {"top": unshown.top, "as_shown": unshown.as_shown.value}
     if among == "candidates":
-        return [Fact("estimate.unshown-documents", **fields)]
-    return [Fact("estimate.unshown-candidates", **fields, nothing=unshown.nothing.value)]
+        return [UNSHOWN_DOCUMENTS(**fields)]
+    return [UNSHOWN_CANDIDATES(**fields, nothing=unshown.nothing.value)]
 
 
 def _absence(evaluator: Evaluator, pool: Pool) -> list[Fact]:
@@ -329,7 +448,7 @@ def _absence(evaluator: Evaluator, pool: Pool) -> list[Fact]:
         return []
     # All advice leads to the default evaluator, which gives none but to clip: it never goes round.
     instead = parse_evaluator(None).name
-    return [Fact("estimate.documents-absent", evaluator=by, share=absent, instead=instead)]
+    return [DOCUMENTS_ABSENT(evaluator=by, share=absent, instead=instead)]
 
 
 def _with_clip(evaluator: Evaluator, clip: object) -> tuple[Evaluator, bool]:
@@ -351,19 +470,22 @@ def _warnings_of_log(
     facts = list(evaluator.warnings())
     by, instead = evaluator.name, parse_evaluator(None).name
     if pool.n_queries < FEW_QUERIES:
-        facts.append(Fact("estimate.few-queries", n_queries=pool.n_queries))
+        facts.append(FEW_QUERIES_SENTENCE(n_queries=pool.n_queries))
     elif (effective := effective_units(pool.sessions)) < FEW_QUERIES:
         fields = {"n_queries": pool.n_queries, "effective_queries": effective}
-        facts.append(Fact("estimate.few-effective-queries", **fields))
+        facts.append(FEW_EFFECTIVE_QUERIES(**fields))
     facts += _absence(evaluator, pool)
     if bias is None:
         no_interval = evaluator.unbiased().needs_bias
-        return (*facts, *([Fact("estimate.no-interval", evaluator=by)] if no_interval else []))
+        return (*facts, *([NO_INTERVAL(evaluator=by)] if no_interval else []))
     facts += _automatic_clicks(pool)
     if evaluator.needs_bias and weights.effective_n < FEW_CLICKS:
+        few = (
+            FEW_EFFECTIVE_CLIP if evaluator.takes("clip") or not instead else FEW_EFFECTIVE_INSTEAD
+        )
+        few = FEW_EFFECTIVE_CLICKS if weights.clipped_share > SOME else few
         facts.append(
-            Fact(
-                "estimate.few-effective-clicks",
+            few(
                 n_clicks=weights.n_clicks,
                 effective_n=weights.effective_n,
                 largest_weight=weights.largest,
@@ -372,25 +494,26 @@ def _warnings_of_log(
             )
         )
     if weights.unsupported_share > 0:
-        facts.append(Fact("estimate.clicks-unsupported", share=weights.unsupported_share))
+        facts.append(CLICKS_UNSUPPORTED(share=weights.unsupported_share))
     if weights.clipped_share > SOME:
-        facts.append(Fact("estimate.clicks-clipped", share=weights.clipped_share))
+        facts.append(CLICKS_CLIPPED(share=weights.clipped_share))
     if not check.fits:
         instead_here = None if evaluator.corrects_trust else instead
-        facts.append(Fact("estimate.curve-misfit", **check.fact.fields, instead=instead_here))
+        misfit = CURVE_MISFIT_INSTEAD if instead_here else CURVE_MISFIT
+        facts.append(misfit(**check.fact.fields, instead=instead_here))
     elif not check.possible:
-        facts.append(Fact("estimate.curve-unchecked"))
+        facts.append(CURVE_UNCHECKED)
     doubts = (part for part in bias.status.parts if part.severity == "serious")
-    facts += [Fact("estimate.bias-doubted", doubt=doubt) for doubt in doubts]
+    facts += [BIAS_DOUBTED(doubt=doubt) for doubt in doubts]
     if bias.is_known:
-        facts.append(Fact("estimate.bias-without-errors"))
+        facts.append(BIAS_WITHOUT_ERRORS)
     elif not bias.has_interval:
-        facts.append(Fact("estimate.bias-without-interval", method=bias.method))
+        facts.append(BIAS_WITHOUT_INTERVAL(method=bias.method))
     if bias.bounds is not None:
         bounded = tuple((np.flatnonzero(bias.bounds.bounded) + 1).tolist())
-        facts.append(Fact("estimate.bounded-levels", positions=bounded))
+        facts.append(BOUNDED_LEVELS(positions=bounded))
     if bias.has_trust and not evaluator.corrects_trust:
-        facts.append(Fact("estimate.trust-ignored", evaluator=by, instead=instead))
+        facts.append(TRUST_IGNORED(evaluator=by, instead=instead))
     return tuple(facts)
 
 
@@ -405,7 +528,7 @@ def _automatic_clicks(pool: Pool) -> list[Fact]:
     if not pool.log.is_binary or always.all():
         return []
     return [
-        Fact("estimate.automatic-clicks", position=int(k) + 1, share=float(clicks[k] / shown[k]))
+        AUTOMATIC_CLICKS(position=int(k) + 1, share=float(clicks[k] / shown[k]))
         for k in np.flatnonzero(always)
     ]
 
@@ -417,8 +540,8 @@ def _warnings_of_systems(found: _Values) -> list[tuple[Fact, ...]]:
     for i, share in enumerate(largest):
         facts = []
         if share > ONE_QUERY:
-            facts.append(Fact("estimate.one-query", share=float(share)))
+            facts.append(ONE_QUERY_SENTENCE(share=float(share)))
         if means.bias_error[i] > means.sampling_error[i]:
-            facts.append(Fact("estimate.bias-dominates"))
+            facts.append(BIAS_DOMINATES)
         warnings.append(tuple(facts))
     return warnings

@@ -22,8 +22,21 @@ from untilt._core.arrays import BoolArray, FloatArray
 from untilt.bias.curve import PositionBias
 from untilt.catalog import method
 from untilt.errors import OptionError
-from untilt.evaluation.pool import Credit, Evaluator, Pool, scores_of
-from untilt.facts import Fact
+from untilt.evaluation.pool import ABSOLUTE, Credit, Evaluator, Pool, scores_of
+from untilt.facts import Fact, note, serious, warning
+
+SCALE_PER_RELEVANT = note(
+    "estimate.scale-per-relevant", "per relevant document, whatever the scale of the bias"
+)()
+CLICKS_AS_THEY_ARE = serious(
+    "estimate.clicks-as-they-are",
+    "{evaluator}: clicks are counted as they are, so documents that were shown on top look better, "
+    "and so do systems that keep them there",
+)
+MODEL_ONLY = warning(
+    "estimate.model-only",
+    "{evaluator}: the value is the relevance model's, which no click corrects",
+)
 
 # Evaluators that give each session the credit of its own clicks alone.
 
@@ -45,11 +58,11 @@ class NaiveEvaluator(Evaluator):
 
     def scale(self, bias: PositionBias) -> Fact:  # noqa: ARG002
         """Clicks."""
-        return Fact("estimate.scale-clicks")
+        return note("estimate.scale-clicks", "in clicks")()
 
     def warnings(self) -> tuple[Fact, ...]:
         """That the bias is left in."""
-        return (Fact("estimate.clicks-as-they-are", evaluator=self.name),)
+        return (CLICKS_AS_THEY_ARE(evaluator=self.name),)
 
 
 @method(
@@ -130,7 +143,7 @@ class SNIPSEvaluator(_Clips):
 
     def scale(self, bias: PositionBias) -> Fact:  # noqa: ARG002
         """Per relevant document."""
-        return Fact("estimate.scale-per-relevant")
+        return SCALE_PER_RELEVANT
 
 
 @method(
@@ -235,11 +248,11 @@ class DirectEvaluator(Evaluator):
 
     def scale(self, bias: PositionBias) -> Fact:  # noqa: ARG002
         """That of the model."""
-        return Fact("estimate.scale-absolute")
+        return ABSOLUTE
 
     def warnings(self) -> tuple[Fact, ...]:
         """That the value is the model's."""
-        return (Fact("estimate.model-only", evaluator=self.name),)
+        return (MODEL_ONLY(evaluator=self.name),)
 
 
 @method(

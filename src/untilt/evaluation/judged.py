@@ -19,7 +19,7 @@ from untilt.data.judged import JudgedLists
 from untilt.data.seen import Overlap, has_memory, held_out_part, overlap_of
 from untilt.errors import OptionError, ShapeError, did_you_mean
 from untilt.evaluation.unshown import TOP, Bound, Unshown, labels_under, never_shown, top_places
-from untilt.facts import Fact
+from untilt.facts import Fact, note, serious, warning
 from untilt.metrics.metric import (
     Empty,
     Metric,
@@ -29,6 +29,35 @@ from untilt.metrics.metric import (
     parse_metric,
     parse_metrics,
     values_per_list,
+)
+
+UNSHOWN_JUDGED = warning(
+    "estimate.unshown-judged",
+    "{share:.1%} of its top {top} places, in {queries:.0%} of the queries, go to documents that "
+    "the log never showed: clicks of that log could not have told their part of the value",
+)
+TRAINING_UNKNOWN = note(
+    "estimate.training-unknown",
+    "does not say which queries it was trained on: see to it that these are others",
+)()
+IDS_AGAIN = note(
+    "estimate.ids-again",
+    "{n_trained:,} of these {n_queries:,} query ids stood in the training data, with other "
+    "documents each: taken as other queries that have the same numbers. If they are the same "
+    "queries, the value may be too good",
+)
+VALIDATED_QUERIES = warning(
+    "estimate.validated-queries",
+    "chosen or stopped early by {n_validated:,} of these {n_queries:,} queries ({share:.0%}): the "
+    "value is a little too good",
+)
+TRAINED_QUERIES = serious(
+    "estimate.trained-queries",
+    "trained on {n_trained:,} of these {n_queries:,} queries ({share:.0%}): a ranker that "
+    "remembers them looks better than it is. Hold queries out before training ([[log.split(0.8), "
+    "`untilt split`|`untilt split`]]), or take the part that it has not seen ([[held_out=True]]). "
+    "Where these are other sessions of the same queries, the value holds for queries that come "
+    "again",
 )
 
 
@@ -143,7 +172,7 @@ def _unshown_facts(entries: "Sequence[MetricEstimate]") -> list[Fact]:
         return []
     most = max(found, key=lambda each: each.share)
     fields = {"share": most.share, "queries": most.queries, "top": most.top}
-    return [Fact("estimate.unshown-judged", **fields)]
+    return [UNSHOWN_JUDGED(**fields)]
 
 
 def _held_out(
@@ -163,7 +192,7 @@ def memory_facts(data: ClickLog | JudgedLists, system: Any) -> tuple[Fact, ...]:
     if not isinstance(system, Predicts):
         return ()
     if not has_memory(system):
-        return (Fact("estimate.training-unknown"),)
+        return (TRAINING_UNKNOWN,)
     return overlap_facts(overlap_of(data, system))
 
 
@@ -171,11 +200,10 @@ def overlap_facts(known: Overlap) -> tuple[Fact, ...]:
     """The same, from how many of the queries are known."""
     facts = []
     if known.trained and not known.same_documents:
-        facts.append(Fact("estimate.ids-again", n_queries=known.n_queries, n_trained=known.trained))
+        facts.append(IDS_AGAIN(n_queries=known.n_queries, n_trained=known.trained))
     elif known.trained:
         facts.append(
-            Fact(
-                "estimate.trained-queries",
+            TRAINED_QUERIES(
                 n_queries=known.n_queries,
                 n_trained=known.trained,
                 share=known.trained / known.n_queries,
@@ -183,8 +211,7 @@ def overlap_facts(known: Overlap) -> tuple[Fact, ...]:
         )
     if known.validated:
         facts.append(
-            Fact(
-                "estimate.validated-queries",
+            VALIDATED_QUERIES(
                 n_queries=known.n_queries,
                 n_validated=known.validated,
                 share=known.validated / known.n_queries,

@@ -21,7 +21,36 @@ from untilt.data.shown import check_shown
 from untilt.data.slates import Slates, slates_of
 from untilt.errors import OptionError, ShapeError, check_choice, did_you_mean
 from untilt.evaluation.judged import Predicts
-from untilt.facts import Fact
+from untilt.facts import Fact, note, warning
+
+ABSOLUTE = note("estimate.scale-absolute", "absolute")()
+
+RELATIVE = note(
+    "estimate.scale-relative",
+    "relative: relevance counts as the click rate at position 1",
+)()
+
+BASELINE_EXPERIMENTS = warning(
+    "estimate.baseline-experiments",
+    "baseline: {n_sessions:,} of {of:,} sessions, all of experiments ({rankers:few}): this log has "
+    "no session of production to compare with, so the logged order is the experiment's. Log "
+    "production sessions too",
+)
+
+BASELINE_PART = note(
+    "estimate.baseline-rankers",
+    "baseline: the sessions of {rankers:few}, {n_sessions:,} of {of:,}; the others are data, not "
+    "traffic",
+)
+
+BASELINE = note(
+    "estimate.baseline-rankers",
+    "baseline: all {of:,} sessions (rankers: {rankers:few})",
+)
+
+BASELINE_ALL = note(
+    "estimate.baseline-all", "baseline: all {n_sessions:,} sessions (the log names no rankers)"
+)
 
 Among = Literal["list", "shown", "candidates"]
 AMONG: tuple[Among, ...] = ("list", "shown", "candidates")
@@ -241,11 +270,12 @@ def baseline_fact(log: ClickLog, in_baseline: BoolArray) -> Fact:
     """Which sessions are the baseline, in words."""
     n, total = int(log.sessions[in_baseline].sum()), log.n_sessions
     if log.ranker is None:
-        return Fact("estimate.baseline-all", n_sessions=total)
+        return BASELINE_ALL(n_sessions=total)
     made_by = np.unique(log.ranker[in_baseline])
     rankers = tuple(log.ranker_names[i] for i in made_by)
-    code = "experiments" if all(map(is_experiment, rankers)) else "rankers"
-    return Fact(f"estimate.baseline-{code}", rankers=rankers, n_sessions=n, of=total)
+    told = BASELINE if n == total else BASELINE_PART
+    told = BASELINE_EXPERIMENTS if all(map(is_experiment, rankers)) else told
+    return told(rankers=rankers, n_sessions=n, of=total)
 
 
 def scores_of(system: Predicts | npt.ArrayLike, pool: Pool, name: str) -> FloatArray:
@@ -355,7 +385,7 @@ class Evaluator(ABC):
 
     def scale(self, bias: PositionBias) -> Fact:
         """What the values are multiples of."""
-        return Fact("estimate.scale-relative" if bias.relative else "estimate.scale-absolute")
+        return RELATIVE if bias.relative else ABSOLUTE
 
     def warnings(self) -> tuple[Fact, ...]:
         """What holds for every estimate of this evaluator."""

@@ -27,11 +27,20 @@ from untilt.evaluation.uncertainty import (
     holding,
 )
 from untilt.evaluation.unshown import Bound, Unshown, unshown_table
-from untilt.facts import Fact, phrase
+from untilt.facts import Fact, phrase, serious
 from untilt.views import Section, View
 
 if TYPE_CHECKING:
     from untilt.evaluation.sensitivity import Sensitivity
+
+UNSHOWN_DECIDE = serious(
+    "estimate.unshown-decide",
+    "{system} and {baseline}: {share:.0%} of the top {top} places would go to documents that "
+    "nobody was shown, and the answer depends on them. Where all candidates are ranked the "
+    "difference is {nothing:+.4f} if these are worth nothing, and {as_shown:+.4f} if as much as "
+    "the shown ones. Order only what the old ranker shows, or show some of them to a share of the "
+    "traffic first",
+)
 
 CORRECTIONS = ("holm", "bonferroni", "benjamini-hochberg", "none")  # of p-values
 
@@ -448,8 +457,7 @@ class SystemComparison(View):
             entries.append(replace(entry, unshown=unshown))
             if unshown.decides(Bound(entry.value, entry.std_error, entry.interval).sign):
                 facts.append(
-                    Fact(
-                        "estimate.unshown-decide",
+                    UNSHOWN_DECIDE(
                         system=entry.system,
                         baseline=self.baseline,
                         share=unshown.share,

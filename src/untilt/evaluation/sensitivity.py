@@ -42,14 +42,139 @@ from untilt.evaluation.estimate_view import sensitivity_section
 from untilt.evaluation.pool import with_option
 from untilt.evaluation.results import Estimates, SystemDifference
 from untilt.evaluation.systems import Inputs, extreme_curves
-from untilt.facts import Fact
-from untilt.messages.about_sensitivity import TITLES, amount_text
+from untilt.facts import Fact, note
 from untilt.views import Section, View
 
 if TYPE_CHECKING:
     import altair as alt
 
     from untilt.charts.tornado import TornadoBar
+
+TITLES = {
+    "curve": "Curve steeper or flatter",
+    "position": "One position measured wrong",
+    "drift": "Documents better while on top",
+    "trust": "Clicks out of trust in the top",
+    "clip": "Another clip",
+    "queries": "One query left out",
+    "time": "Earlier and later sessions",
+    "bounds": "Positions that nothing joins",
+}
+"""Cause -> what it is, in few words."""
+_TRIED = {
+    "curve": note(
+        "sensitivity.tried-curve",
+        "position {position} looked at {least:.2g} to {most:.2g} times as often as measured, "
+        "against position 1, and the others in step",
+    ),
+    "position": note(
+        "sensitivity.tried-position",
+        "position {position} alone looked at {least:.2g} to {most:.2g} times as often as measured",
+    ),
+    "drift": note(
+        "sensitivity.tried-drift",
+        "documents up to {most:.2g} times as relevant while they stood at position 1 as while they "
+        "stood at position {position}",
+    ),
+    "trust": note(
+        "sensitivity.tried-trust",
+        "up to {most:.0%} of the clicks at position 1 out of trust in the top alone",
+    ),
+    "clip": note(
+        "sensitivity.tried-clip",
+        "a clip from {least:.2g} to {most:.2g}, not {used:.2g}",
+    ),
+}
+_TURNS = {
+    "curve": note(
+        "sensitivity.turns-curve",
+        "if position {one} were looked at {times:.2g} times as often as measured, against position "
+        "{other} (the others in step), the answer would turn",
+    ),
+    "position": note(
+        "sensitivity.turns-position",
+        "if position {position} alone were looked at {amount:.2g} times as often as measured, the "
+        "answer would turn",
+    ),
+    "drift": note(
+        "sensitivity.turns-drift",
+        "if documents had been {amount:.2g} times as relevant while they stood at position 1 as "
+        "while they stood at position {position}, the answer would turn",
+    ),
+    "trust": note(
+        "sensitivity.turns-trust",
+        "if {amount:.0%} of the clicks at position 1 came from trust in the top, whatever stands "
+        "there, the answer would turn",
+    ),
+    "clip": note(
+        "sensitivity.turns-clip",
+        "with a clip of {amount:.2g} in place of {used:.2g} the answer would turn",
+    ),
+    "queries": note(
+        "sensitivity.turns-queries",
+        "without the {amount:,.0f} queries that speak most for it, of {of:,}, the answer would "
+        "turn",
+    ),
+    "time": note(
+        "sensitivity.turns-time",
+        "it went from {early:+.4f} in the earlier half to {late:+.4f} in the later: so on, the "
+        "answer would turn {amount:.1f} times the length of the log after its end",
+    ),
+    "bounds": note(
+        "sensitivity.turns-bounds",
+        "nothing joins {positions:positions} to position 1, and levels within their bounds turn "
+        "the answer",
+    ),
+}
+_HOLDS = {
+    "curve": note(
+        "sensitivity.holds-curve",
+        "a curve 10 times steeper or flatter at position {position} does not turn the answer",
+    ),
+    "position": note(
+        "sensitivity.holds-position",
+        "one position wrong by a factor of up to 10, such as position {position}, does not turn "
+        "the answer",
+    ),
+    "drift": note(
+        "sensitivity.holds-drift",
+        "relevance up to 10 times higher at position 1 than at position {position} does not turn "
+        "the answer",
+    ),
+    "trust": note(
+        "sensitivity.holds-trust",
+        "not even 90% of the clicks at position 1 out of trust turn the answer",
+    ),
+    "clip": note("sensitivity.holds-clip", "another clip, from 0 to 1, does not turn the answer"),
+    "queries": note(
+        "sensitivity.holds-queries",
+        "leaving out any of the {of:,} queries does not turn the answer",
+    ),
+    "time": note(
+        "sensitivity.holds-time",
+        "the difference is {early:+.4f} in the earlier half and {late:+.4f} in the later: no clear "
+        "trend towards a turn",
+    ),
+    "bounds": note(
+        "sensitivity.holds-bounds",
+        "nothing joins {positions:positions} to position 1, and no level within their bounds turns "
+        "the answer",
+    ),
+}
+_ONE_QUERY = note(
+    "sensitivity.turns-queries",
+    "without the one query that speaks most for it, of {of:,}, the answer would turn",
+)
+_TURNED = note(
+    "sensitivity.turns-time",
+    "it went from {early:+.4f} in the earlier half to {late:+.4f} in the later: so on, the answer "
+    "has turned already by the end of the log",
+)
+
+TRIED_BOUNDS = note(
+    "sensitivity.tried-bounds", "{positions:positions} at any level within their bounds"
+)
+TRIED_TIME = note("sensitivity.tried-time", "the earlier or the later half of the sessions alone")()
 
 
 @dataclass(frozen=True)
@@ -383,12 +508,12 @@ def _of_bounds(pair: _Pair) -> Cause | None:
     positions = tuple((np.flatnonzero(bounds.bounded) + 1).tolist())
     return Cause(
         name="bounds",
-        tried=Fact("sensitivity.tried-bounds", positions=positions),
+        tried=TRIED_BOUNDS(positions=positions),
         least=1.0,
         most=1.0,
         at_least=float(ends[0]),
         at_most=float(ends[1]),
-        answer=Fact(f"sensitivity.{'turns' if turns else 'holds'}-bounds", positions=positions),
+        answer=(_TURNS if turns else _HOLDS)["bounds"](positions=positions),
         turns_at=1.0 if turns else None,
     )
 
@@ -410,15 +535,14 @@ def _of_queries(pair: _Pair) -> Cause | None:
     left = abs(gap.sum()) - np.cumsum(most_for)
     turning = np.flatnonzero(left[:-1] < 0)
     turns_at = float(turning[0] + 1) if len(turning) else None
-    code = "holds" if turns_at is None else "turns"
     return Cause(
         name="queries",
-        tried=Fact("sensitivity.tried-queries", of=n),
+        tried=note("sensitivity.tried-queries", "any one of {of:,} queries left out")(of=n),
         least=1.0,
         most=1.0,
         at_least=float(without.min()),
         at_most=float(without.max()),
-        answer=Fact(f"sensitivity.{code}-queries", amount=turns_at, of=n),
+        answer=_answer("queries", turns_at, of=n),
         turns_at=turns_at,
     )
 
@@ -446,18 +570,52 @@ def _of_time(pair: _Pair) -> Cause | None:
     end = late + slope / 4
     if abs(late - early) > CLEAR * noise and slope * pair.now.value < 0:
         turns_at = max(0.0, float(-end / slope))
-    code = "holds" if turns_at is None else "turns"
     fields = {"early": early, "late": late}
     return Cause(
         name="time",
-        tried=Fact("sensitivity.tried-time"),
+        tried=TRIED_TIME,
         least=0.0,
         most=1.0,
         at_least=float(early),
         at_most=float(late),
-        answer=Fact(f"sensitivity.{code}-time", amount=turns_at, **fields),
+        answer=_answer("time", turns_at, **fields),
         turns_at=turns_at,
     )
+
+
+def _answer(name: str, amount: float | None, **fields: Any) -> Fact:
+    """What would turn the answer, or that nothing of the kind does."""
+    if amount is None:
+        return _HOLDS[name](amount=amount, **fields)
+    told = _TURNS[name]
+    if name == "curve":
+        here = fields["position"]
+        times, one, other = (amount, here, 1) if amount > 1 else (1 / amount, 1, here)
+        fields = {**fields, "times": times, "one": one, "other": other}
+    if name == "queries" and amount == 1:
+        told = _ONE_QUERY
+    if name == "time" and amount == 0:
+        told = _TURNED
+    return told(amount=amount, **fields)
+
+
+def amount_text(name: str, amount: float | None) -> str:
+    """An amount in the unit of its cause; a dash for none.
+
+    >>> amount_text("curve", 1.5), amount_text("trust", 0.2), amount_text("queries", 3.0)
+    ('x 1.50', '20%', '3 queries')
+    """
+    if amount is None:
+        return "-"
+    if name == "bounds":
+        return "within bounds"
+    if name == "trust":
+        return f"{amount:.0%}"
+    if name == "queries":
+        return "any one" if amount == 1 else f"{amount:,.0f} queries"
+    if name == "time":
+        return {0.0: "earlier", 1.0: "later"}.get(amount, f"{amount:.1f} lengths on")
+    return f"{amount:.2g}" if name == "clip" else f"x {amount:.2f}"
 
 
 def _cause(
@@ -475,8 +633,7 @@ def _cause(
         return fields["used"] + found if name == "clip" else float(np.exp(found))
 
     turns_at = amount(turns.sign)
-    tried = Fact(f"sensitivity.tried-{name}", least=amounts[0], most=amounts[1], **fields)
-    code = "holds" if turns_at is None else "turns"
+    tried = _TRIED[name](least=amounts[0], most=amounts[1], **fields)
     return Cause(
         name=name,
         tried=tried,
@@ -484,7 +641,7 @@ def _cause(
         most=amounts[1],
         at_least=ends[0].value,
         at_most=ends[1].value,
-        answer=Fact(f"sensitivity.{code}-{name}", amount=turns_at, **fields),
+        answer=_answer(name, turns_at, **fields),
         turns_at=turns_at,
         undecided_at=amount(turns.interval),
     )

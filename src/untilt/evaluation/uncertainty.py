@@ -22,10 +22,20 @@ from untilt._core.statistics import (
 from untilt.bias.curve import PositionBias
 from untilt.data.layout import ranks_of
 from untilt.evaluation.pool import Credit, Pool, pool_of
-from untilt.facts import Fact
+from untilt.facts import Fact, note
 
 if TYPE_CHECKING:
     from untilt.evaluation.results import Estimates
+
+CURVE_CHECK = note(
+    "estimate.curve-check",
+    "position {position} has {ratio:.2f} times the clicks that the curve expects (z {z:+.1f}, p "
+    "{p_value:.2g}; {n_documents:,} documents shown at several positions)",
+)
+CURVE_CHECK_IMPOSSIBLE = note(
+    "estimate.curve-check-impossible",
+    "no document was shown at two positions: this log cannot check the curve",
+)()
 
 DRAWS_AT_ONCE = 32  # of the bootstrap, held at the same time
 MISFIT_P = 1e-3  # p-value below which a curve is said not to fit
@@ -335,10 +345,9 @@ class CurveCheck(Portable):
     def fact(self) -> Fact:
         """The position that fits worst, with its ratio of observed to expected clicks."""
         if not self.possible:
-            return Fact("estimate.curve-check-impossible")
+            return CURVE_CHECK_IMPOSSIBLE
         worst = int(np.argmax(np.abs(self.z)))
-        return Fact(
-            "estimate.curve-check",
+        return CURVE_CHECK(
             position=int(self.position[worst]),
             ratio=float(self.observed[worst] / max(self.expected[worst], 1e-300)),
             z=float(self.z[worst]),

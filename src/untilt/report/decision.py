@@ -17,12 +17,68 @@ from untilt._core import codec, words
 from untilt._core.files import replacing
 from untilt._core.statistics import Interval
 from untilt.auditing.audit import Audit
+from untilt.auditing.leaks import LEAK_KEPT_OUT, LEAK_USED, leak_fact
 from untilt.errors import FileFormatError, OptionError
 from untilt.evaluation.pool import Among
 from untilt.evaluation.results import Estimate, SystemDifference
-from untilt.facts import Fact, as_fact
+from untilt.facts import Fact, as_fact, note, serious, warning
 from untilt.report import step_results
 from untilt.report.floors import below_floors, what_to_do
+
+TRY_WITHIN_LISTS_IF_RIGHT = serious(
+    "run.try-within-lists",
+    "Try it on a share of the traffic as an order of what the old ranker shows, if the examination "
+    "curve is right; not over all candidates, where {share:.0%} of its top {top} places would go "
+    "to documents that nobody was shown.",
+)
+
+TRY_WITHIN_LISTS = serious(
+    "run.try-within-lists",
+    "Try it on a share of the traffic as an order of what the old ranker shows; not over all "
+    "candidates, where {share:.0%} of its top {top} places would go to documents that nobody was "
+    "shown.",
+)
+
+IF_WITHIN_LISTS = serious("run.if-within-lists", "if it only reorders documents that were shown")()
+
+IF_UNSHOWN_WORTHLESS = serious(
+    "run.if-unshown-worthless",
+    "if documents that nobody was shown are worth nothing",
+)()
+
+TRY_IF_CURVE_RIGHT = note(
+    "run.try-if-curve-right",
+    "Try it on a share of the traffic, if the examination curve is right.",
+)()
+
+TRY_IT = note("run.try-it", "Try it on a share of the traffic.")()
+
+SAME_ORDER = note(
+    "run.same-order",
+    "There is nothing to decide: in every query it has exactly the value of the {shown}, as with "
+    "the same order.",
+)
+COLLECT_SESSIONS = note(
+    "run.collect-sessions",
+    "Collect about {sessions:,.0f} more held-out sessions before deciding.",
+)
+NOTHING_TRAINED = serious("run.nothing-trained", "No ranker could be trained. {why}")
+CHOICE_BY_FOLD = note(
+    "run.choice-by-fold",
+    "The folds chose differently ({chosen:all}), so that the answer is about a choice like theirs, "
+    "in which no query had a say in its own. All folds together chose {shipped}.",
+)
+AGAINST_RAW_CLICKS = note(
+    "run.against-raw-clicks",
+    "Against the same learner on raw clicks: {difference:+.4f} {metric}, interval [{low:+.4f}, "
+    "{high:+.4f}].",
+)
+SESSIONS_NOT_ENOUGH = note(
+    "run.sessions-not-enough",
+    "More sessions alone will not decide it: the uncertainty of the bias is larger than the "
+    "difference.",
+)()
+OF_SYSTEM = warning("run.of-system", "For {system}: {warning}")
 
 KIND, VERSION = "untilt decision", 2
 FIGURES, PROVENANCE = "figures.json", "provenance.json"  # in the folder of a run
@@ -119,11 +175,12 @@ class Decision:
         kind = "given" if self.bias is None else self.bias.kind
         if verdict == "better" and condition is not None and difference.unshown is not None:
             found, measured = difference.unshown, kind == "measured"
-            return Fact("run.try-within-lists", share=found.share, top=found.top, measured=measured)
+            told = TRY_WITHIN_LISTS if measured else TRY_WITHIN_LISTS_IF_RIGHT
+            return told(share=found.share, top=found.top, measured=measured)
         if verdict == "better":
-            return Fact("run.try-it" if kind == "measured" else "run.try-if-curve-right")
+            return TRY_IT if kind == "measured" else TRY_IF_CURVE_RIGHT
         if verdict == "worse":
-            return Fact("run.keep-order", shown=difference.baseline)
+            return note("run.keep-order", "Keep the {shown}.")(shown=difference.baseline)
         return _undecided(difference)
 
     @property
@@ -132,8 +189,8 @@ class Decision:
         if self.held_out is not None:
             return None
         if self.training is not None and self.training.warnings:
-            return Fact("run.nothing-trained", why=self.training.warnings[0])
-        return Fact("run.nothing-compared")
+            return NOTHING_TRAINED(why=self.training.warnings[0])
+        return serious("run.nothing-compared", "Nothing could be compared with the logged order.")()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -145,17 +202,15 @@ class Decision:
         if self.training is not None and part.chosen != self.training.chosen:
             folds = self.training.by_fold
             chosen = tuple(f"{name} in {folds.count(name)}" for name in dict.fromkeys(folds))
-            notes.append(Fact("run.choice-by-fold", chosen=chosen, shipped=self.training.chosen))
+            notes.append(CHOICE_BY_FOLD(chosen=chosen, shipped=self.training.chosen))
         raw = part.to_raw
         if raw is not None:
             ends = {"low": raw.interval.low, "high": raw.interval.high}
             metric = part.comparison.metric
-            notes.append(
-                Fact("run.against-raw-clicks", difference=raw.value, metric=metric, **ends)
-            )
+            notes.append(AGAINST_RAW_CLICKS(difference=raw.value, metric=metric, **ends))
         never = not (isfinite(answer.difference.more_sessions) or answer.difference.identical)
         if answer.verdict == "undecided" and never:
-            notes.append(Fact("run.sessions-not-enough"))
+            notes.append(SESSIONS_NOT_ENOUGH)
         return tuple(notes)
 
     @property
@@ -173,10 +228,7 @@ class Decision:
             chosen = self.held_out[self.held_out.chosen]
             compared = self.held_out.comparison.warnings
             told += [e for e in compared if e.fields.get("system", chosen.system) == chosen.system]
-            told += [
-                Fact("run.of-system", system=chosen.system, warning=each)
-                for each in chosen.warnings
-            ]
+            told += [OF_SYSTEM(system=chosen.system, warning=each) for each in chosen.warnings]
         audited = self.audit.warnings if self.audit else ()
         told += [*map(self._of_features, audited), *self.further_warnings]
         facts = [as_fact(each) for each in dict.fromkeys(told)]
@@ -186,8 +238,8 @@ class Decision:
         """A warning of the audit; of a feature that knows the click, what became of it."""
         if warning.code != "audit.leak":
             return warning
-        done = "kept-out" if warning.fields["feature"] in self.kept_out else "used"
-        return Fact(f"audit.leak-{done}", **warning.fields)
+        kept_out = warning.fields["feature"] in self.kept_out
+        return leak_fact(LEAK_KEPT_OUT if kept_out else LEAK_USED, warning.fields)
 
     @property
     def leaks_used(self) -> tuple[str, ...]:
@@ -283,16 +335,16 @@ def _condition(difference: SystemDifference, among: Among) -> Fact | None:
     sign = int(interval.low > 0) - int(interval.high < 0)
     if difference.unshown is None or not difference.unshown.decides(sign):
         return None
-    return Fact("run.if-unshown-worthless" if among == "candidates" else "run.if-within-lists")
+    return IF_UNSHOWN_WORTHLESS if among == "candidates" else IF_WITHIN_LISTS
 
 
 def _undecided(difference: SystemDifference) -> Fact:
     """What to do where clicks cannot tell."""
     if difference.identical:
-        return Fact("run.same-order", shown=difference.baseline)
+        return SAME_ORDER(shown=difference.baseline)
     if 0 < difference.more_sessions < float("inf"):
-        return Fact("run.collect-sessions", sessions=difference.more_sessions)
-    return Fact("run.do-not-decide")
+        return COLLECT_SESSIONS(sessions=difference.more_sessions)
+    return note("run.do-not-decide", "Do not decide on these figures alone.")()
 
 
 def verdict_of(interval: Interval, *, higher_is_better: bool = True) -> Verdict:

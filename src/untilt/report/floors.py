@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from untilt.auditing.next_step import doubt
+from untilt.bias.curve import NOT_KNOWN
 from untilt.facts import Command, Fact, Sentence, serious
-from untilt.messages.about_general import NOT_KNOWN
 
 if TYPE_CHECKING:
     from untilt.evaluation.uncertainty import Support

@@ -18,7 +18,7 @@ from untilt.bias.given import parse_curve
 from untilt.data.read.columns import named_features
 from untilt.errors import IdentifiabilityError, UntiltError
 from untilt.evaluation.results import SystemDifference
-from untilt.facts import Fact
+from untilt.facts import Fact, warning
 from untilt.rankers.base import Ranker
 from untilt.report import step_results as r
 from untilt.report.decision import Decision, write_figures, write_page
@@ -33,6 +33,12 @@ from untilt.workflow.stage_rankers import make_plan, refit, train_and_choose
 from untilt.workflow.stage_read import Data, read_step, split_of
 from untilt.workflow.stage_report import provenance, table_path, write_tables
 from untilt.workflow.steps import Done, Steps
+
+STEPS_DO_NOT_FIT = warning(
+    "run.steps-do-not-fit",
+    "What earlier runs left in this folder does not fit together, so every step is done again "
+    "({error})",
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -210,7 +216,7 @@ def run(request: RunRequest) -> RunResult:
             # A checksum has no key: steps of somebody else may carry a right one and not fit.
             if not steps.resumed:
                 raise
-            say(Fact("run.steps-do-not-fit", error=repr(error)))
+            say(STEPS_DO_NOT_FIT(error=repr(error)))
         return _Run(log, place, chosen, Steps(place, say, anew=True), command).result()
 
 

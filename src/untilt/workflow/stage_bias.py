@@ -30,10 +30,47 @@ from untilt.bias.harvesting.harvesting import AllPairs
 from untilt.bias.options import AskedEstimator, parse_estimator
 from untilt.data.layout import ranks_of
 from untilt.errors import OptionError, UntiltError
-from untilt.facts import Fact, joined
+from untilt.facts import Fact, joined, note, serious, warning
 from untilt.report.step_results import UsedBias
 from untilt.workflow.options import RunOptions
 from untilt.workflow.stage_read import Data, as_clicks
+
+CURVE_HELD_OUT = note(
+    "run.curve-held-out",
+    "The curve was estimated without the sessions that rankers are judged by.",
+)()
+
+BIAS_MODELLED = serious(
+    "run.bias-modelled",
+    "The position bias is not measured but modelled by {estimator:method}: it is right only if "
+    "{assumes}. Swaps of positions in a share of the sessions would measure it.",
+)
+BIAS_ASSUMED = serious(
+    "run.bias-assumed",
+    "This log cannot tell its position bias: {why:stopped} The curve {curve} is assumed in its "
+    "place; every corrected figure is as right as that guess. Swaps of positions in a share of the "
+    "sessions would measure it. All pairs with bounds (--bias all-pairs:unjoined=bounds) assume no "
+    "curve.",
+)
+BIAS_GIVEN = note("run.bias-given", "the curve was given")()
+BIAS_ENDS_EARLY = warning(
+    "run.bias-ends-early",
+    "The bias is known for positions 1..{known} of {depth}: what was shown below is left out of "
+    "training and evaluation. All pairs with bounds (--bias all-pairs:unjoined=bounds) assume no "
+    "curve.",
+)
+ESTIMATOR_FAILED = warning(
+    "run.estimator-failed", "{estimator:method}, which the audit advises, failed: {error}"
+)
+CURVE_OF_ALL = note(
+    "run.curve-of-all",
+    "The curve was estimated on all sessions, those that rankers are judged by among them.",
+)()
+BIAS_FROM_ALL_QUERIES = warning(
+    "run.bias-from-all-queries",
+    "The bias was estimated on all queries, those held out for evaluation too: without them the "
+    "log is too small for it. Intervals are a little too narrow for that.",
+)()
 
 
 def estimators() -> tuple[str, ...]:
@@ -77,7 +114,7 @@ def _used(data: Data, audited: Audit, options: RunOptions) -> UsedBias:
         return _doubted(used, audited)
     if isinstance(choice, AskedEstimator):
         name = choice.kind.__name__
-        why = Fact("run.bias-asked-for", estimator=name)
+        why = note("run.bias-asked-for", "{estimator:method} was asked for")(estimator=name)
         used = _estimated(data, choice.kind, dict(choice.options), why, options)
         return _doubted(_by_context(data, used, name, audited, options), audited)
     depth = data.log.depth
@@ -87,7 +124,7 @@ def _used(data: Data, audited: Audit, options: RunOptions) -> UsedBias:
     bias = as_position_bias(choice, min(reach, depth))
     if bias.layout is not None:
         numbered_for(data.log, bias)  # says clearly where the log lacks its context
-    return UsedBias(bias, "given", Fact("run.bias-given"), _ends_early(data, bias))
+    return UsedBias(bias, "given", BIAS_GIVEN, _ends_early(data, bias))
 
 
 def _doubted(used: UsedBias, audited: Audit) -> UsedBias:
@@ -109,7 +146,7 @@ def _advised(data: Data, advice: Advice, options: RunOptions) -> UsedBias:
     try:
         return _estimated(data, estimator, dict(advice.options), advice.why, options)
     except UntiltError as error:
-        failed = Fact("run.estimator-failed", estimator=estimator.__name__, error=str(error))
+        failed = ESTIMATOR_FAILED(estimator=estimator.__name__, error=str(error))
         return _assumed(data, options, failed)
 
 
@@ -127,21 +164,19 @@ def _estimated(
     known = estimator().get_params()
     unfitted = estimator(**{name: value for name, value in wanted.items() if name in known})
     warnings: list[Fact] = []
-    sessions = Fact("run.curve-of-all" if data.n_folds > 1 else "run.curve-held-out")
+    sessions = CURVE_OF_ALL if data.n_folds > 1 else CURVE_HELD_OUT
     try:
         bias = unfitted.fit(as_clicks(data.not_test())).bias_
     except UntiltError:
         if data.n_folds > 1:
             raise
         bias = unfitted.fit(data.clicks).bias_
-        sessions = Fact("run.curve-of-all")
-        warnings.append(Fact("run.bias-from-all-queries"))
+        sessions = CURVE_OF_ALL
+        warnings.append(BIAS_FROM_ALL_QUERIES)
     warnings += _ends_early(data, bias)
     if catalog.record_of(estimator, "bias").rests_on != "relevance model":
         return UsedBias(bias, "measured", why, tuple(warnings), sessions)
-    modelled = Fact(
-        "run.bias-modelled", estimator=estimator.__name__, assumes="; ".join(bias.assumes)
-    )
+    modelled = BIAS_MODELLED(estimator=estimator.__name__, assumes="; ".join(bias.assumes))
     return UsedBias(bias, "modelled", why, (modelled, *warnings), sessions)
 
 
@@ -173,7 +208,7 @@ def _by_context(
 def _assumed(data: Data, options: RunOptions, why: Fact) -> UsedBias:
     """The fallback: a curve that nobody measured, with a warning wherever it is used."""
     bias = replace(parse_curve(options.fallback).to_bias(data.log.depth), layout=data.log.layout)
-    warning = Fact("run.bias-assumed", why=why, curve=options.fallback)
+    warning = BIAS_ASSUMED(why=why, curve=options.fallback)
     return UsedBias(bias, "assumed", why, (warning, *_ends_early(data, bias)))
 
 
@@ -182,4 +217,4 @@ def _ends_early(data: Data, bias: PositionBias) -> tuple[Fact, ...]:
     known = int(ranks_of(bias.layout, bias.depth)[-1])
     if known >= data.log.depth:
         return ()
-    return (Fact("run.bias-ends-early", known=known, depth=data.log.depth),)
+    return (BIAS_ENDS_EARLY(known=known, depth=data.log.depth),)

@@ -11,12 +11,20 @@ from untilt.clickmodels.compare import advise, compare_click_models
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import corrected_clicks
 from untilt.errors import UntiltError
-from untilt.facts import Fact
+from untilt.facts import note, serious
 from untilt.report.step_results import ClickModelFigures, ClickModels, HeldOut
 from untilt.workflow.candidates import RAW
 from untilt.workflow.options import RunOptions
 from untilt.workflow.stage_evaluate import chosen_clip, estimated, evaluate_scores
 from untilt.workflow.stage_read import PARTS, Data, as_clicks
+
+NO_FEATURES = serious(
+    "run.no-features",
+    "This log has no features, so no ranker can be trained that scores new documents or queries: "
+    "give --documents TABLE or --features PATTERN. What can be done is to order the documents that "
+    "were shown often by their own clicks, corrected for position.",
+)()
+CLICK_MODELS_FAILED = note("run.click-models-failed", "Click models could not be compared: {error}")
 
 STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 BY_RELEVANCE = "corrected clicks"
@@ -37,7 +45,7 @@ def reorder(data: Data, bias: PositionBias, options: RunOptions) -> HeldOut:
     clip = chosen_clip(valid, before[RAW], bias, options)
     best = estimated(valid, before, bias, options, clip).best.system
     held_out = evaluate_scores(test, scores(learn), bias, options, chosen=best, clip=clip)
-    return replace(held_out, warnings=(Fact("run.no-features"), *held_out.warnings))
+    return replace(held_out, warnings=(NO_FEATURES, *held_out.warnings))
 
 
 def relevance(log: ClickLog, bias: PositionBias, *, strength: float) -> FloatArray:
@@ -75,7 +83,7 @@ def click_models(data: Data, options: RunOptions) -> ClickModels:
             learn, test, models=models, level=options.level, seed=options.seed
         )
     except UntiltError as error:
-        return ClickModels(notes=(Fact("run.click-models-failed", error=str(error)),))
+        return ClickModels(notes=(CLICK_MODELS_FAILED(error=str(error)),))
     advice = advise(comparison)
     return ClickModels(
         models=tuple(

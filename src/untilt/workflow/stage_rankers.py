@@ -24,7 +24,7 @@ from untilt.bias.curve import PositionBias
 from untilt.data.clicklog import ClickLog
 from untilt.errors import UntiltError
 from untilt.evaluation.results import Estimates, SystemComparison
-from untilt.facts import Fact, as_fact
+from untilt.facts import Fact, as_fact, note, warning
 from untilt.rankers.base import Ranker
 from untilt.report.step_results import (
     Candidate,
@@ -40,6 +40,55 @@ from untilt.workflow import candidates
 from untilt.workflow.options import RunOptions, duration_text
 from untilt.workflow.stage_evaluate import chosen_clip, estimated
 from untilt.workflow.stage_read import Data, Judged
+
+FEWER_THAN_CHOSEN = warning(
+    "run.fewer-trees",
+    "For the time limit of {limit} rankers have {trees} trees in place of as many as held-out "
+    "queries would choose.",
+)
+
+FEWER_TREES = warning(
+    "run.fewer-trees",
+    "For the time limit of {limit} rankers have {trees} trees in place of {wanted}.",
+)
+
+DEFAULT_BEATEN = note(
+    "run.default-beaten",
+    "The default, {default}, gave way to {chosen}, which is better by {difference:+.4f} {metric}, "
+    "standard error {std_error:.4f}, p {p_value:.1g} after correction for {tried} comparisons.",
+)
+DEFAULT_KEPT = note(
+    "run.default-kept",
+    "The default, {default}, was kept: no other candidate is better by two standard errors. The "
+    "nearest is {other}: {difference:+.4f} {metric}, standard error {std_error:.4f}.",
+)
+REFIT_LATE = warning(
+    "run.refit-late",
+    "The time limit of {limit} left no time to train {system} again on all queries: {file} is the "
+    "ranker that was judged, trained on {queries:,} queries. Give it more time.",
+)
+CANDIDATES_DROPPED = warning(
+    "run.candidates-dropped",
+    "For the time limit of {limit} these candidates were not trained: {candidates:all}.",
+)
+CANDIDATES_LATE = warning(
+    "run.candidates-late",
+    "The time limit of {limit} was over before these candidates were trained: {candidates:all}.",
+)
+ONLY_CANDIDATE = note("run.only-candidate", "Only one candidate was trained: {chosen}.")
+REFIT = note(
+    "run.refit",
+    "{file} is {system}, trained again on all {queries:,} queries; the figures are those of the "
+    "same method, trained without the queries that it was judged by.",
+)
+CANDIDATE_FAILED = warning(
+    "run.candidate-failed", "The candidate {candidate} could not be trained: {error}"
+)
+REFIT_FAILED = warning(
+    "run.refit-failed",
+    "{system} could not be trained again on all queries ({error}): {file} is the ranker that was "
+    "judged, trained on {queries:,} queries.",
+)
 
 AT_LEAST = 2  # candidates that are trained even when the time is over
 FOR_RANKERS = 0.75  # of the time that is left; the rest is for evaluation and report
@@ -97,9 +146,8 @@ def plan_within(
         if speed.trees_in(seconds / TUNING, wanted.method) >= USUAL_TREES:
             return wanted
         found = plan_within(replace(wanted, trees=USUAL_TREES), speed, seconds, limit=limit)
-        fewer = Fact(
-            "run.fewer-trees", limit=duration_text(limit), trees=found.trees, wanted="auto"
-        )
+        limited = duration_text(limit)
+        fewer = FEWER_THAN_CHOSEN(limit=limited, trees=found.trees, wanted="auto")
         others = (each for each in found.warnings if each.code != fewer.code)
         return replace(found, warnings=(fewer, *others))
     enough = min(wanted.trees, max(FEWEST_TREES, wanted.trees // FEWER))
@@ -111,10 +159,10 @@ def plan_within(
     trees = min(wanted.trees, max(least, speed.trees_in(seconds, method)))
     limit_text, warnings = duration_text(limit), []
     if trees < wanted.trees:
-        warnings.append(Fact("run.fewer-trees", limit=limit_text, trees=trees, wanted=wanted.trees))
+        warnings.append(FEWER_TREES(limit=limit_text, trees=trees, wanted=wanted.trees))
     dropped = tuple(name for name in wanted.method if name not in method)
     if dropped:
-        warnings.append(Fact("run.candidates-dropped", limit=limit_text, candidates=dropped))
+        warnings.append(CANDIDATES_DROPPED(limit=limit_text, candidates=dropped))
     return TrainingPlan(tuple(method), trees, tuple(warnings))
 
 
@@ -164,7 +212,7 @@ def train_and_choose(
             )
             return _in_folds(method, candidate, data, judged, bias, options, store)
         except UntiltError as error:
-            return Fact("run.candidate-failed", candidate=method, error=str(error))
+            return CANDIDATE_FAILED(candidate=method, error=str(error))
 
     late: list[str] = []
     if at_once:
@@ -176,7 +224,7 @@ def train_and_choose(
     warnings = [failed[name] for name in plan.method if name in failed]
     if late and options.time_limit is not None:
         limit = duration_text(options.time_limit)
-        warnings.append(Fact("run.candidates-late", limit=limit, candidates=tuple(late)))
+        warnings.append(CANDIDATES_LATE(limit=limit, candidates=tuple(late)))
     if not fitted:
         return Training(warnings=tuple(warnings))
     in_order = {method: fitted[method] for method in plan.method if method in fitted}
@@ -348,21 +396,19 @@ def choose(estimates: Estimates, default: str) -> tuple[str, Fact, SystemCompari
     Differences are paired, and their p-values corrected for how many candidates are tried.
     """
     if len(estimates) < 2:
-        return default, Fact("run.only-candidate", chosen=default), None
+        return default, ONLY_CANDIDATE(chosen=default), None
     comparison = estimates.compare(default, level=TWO_ERRORS)
     sign = 1 if comparison.higher_is_better else -1
     gains = {each: sign * each.value for each in comparison}
     nearest = max(gains, key=lambda each: gains[each])
     better = [each for each in gains if each.decided and gains[each] > 0]
     if not better:
-        fact = Fact(
-            "run.default-kept", default=default, other=nearest.system, difference=nearest.value,
+        fact = DEFAULT_KEPT(default=default, other=nearest.system, difference=nearest.value,
             std_error=nearest.std_error, metric=comparison.metric,
         )  # fmt: skip
         return default, fact, comparison
     best = max(better, key=lambda each: gains[each])
-    fact = Fact(
-        "run.default-beaten", default=default, chosen=best.system, difference=best.value,
+    fact = DEFAULT_BEATEN(default=default, chosen=best.system, difference=best.value,
         std_error=best.std_error, metric=comparison.metric, p_value=best.corrected_p,
         tried=len(comparison),
     )  # fmt: skip
@@ -393,16 +439,16 @@ def refit(
     shipped = Shipped(best.method, False, len(np.unique(part.query)), part.n_sessions)
     if seconds_left is not None and expected > seconds_left:
         limit = duration_text(options.time_limit or 0.0)
-        note = Fact("run.refit-late", limit=limit, queries=shipped.queries, **told)
+        note = REFIT_LATE(limit=limit, queries=shipped.queries, **told)
     else:
         try:
             again = _on_all_queries(best.method, data, bias, options, plan, store)
             assert again.path is not None  # every ranker of this package can be saved
             source = again.path
             shipped = Shipped(best.method, True, len(np.unique(log.query)), log.n_sessions)
-            note = Fact("run.refit", queries=shipped.queries, **told)
+            note = REFIT(queries=shipped.queries, **told)
         except UntiltError as error:
-            note = Fact("run.refit-failed", error=str(error), queries=shipped.queries, **told)
+            note = REFIT_FAILED(error=str(error), queries=shipped.queries, **told)
     with replacing(file) as temporary:
         shutil.copyfile(source, temporary)
     ranker = store.ranker(source)

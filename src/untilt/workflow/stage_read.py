@@ -29,11 +29,28 @@ from untilt.data.transform import (
     without_features,
 )
 from untilt.errors import OptionError
-from untilt.facts import Fact
+from untilt.facts import note, warning
 from untilt.report.step_results import LogSource, Split
 from untilt.workflow.folder import RunFolder
 from untilt.workflow.options import SHARE, RunOptions, SplitBy
 from untilt.workflow.steps import Done, Steps
+
+HELD_OUT = note("run.held-out", "Held out for the evaluation: {share:.0%} of the {units}.")
+HELD_OUT_LATEST = note(
+    "run.held-out-latest",
+    "Held out for the evaluation: the latest {share:.0%} of the sessions, from {begins} on. The "
+    "rankers that are judged learned from earlier sessions alone; queries may come again.",
+)
+FOLDS_SENTENCE = note(
+    "run.folds",
+    "All {queries:,} queries count: they are divided into {folds} folds, and the queries of each "
+    "fold are judged by rankers that were trained on the others.",
+)
+SESSIONS_HELD_OUT = warning(
+    "run.sessions-held-out",
+    "Only {queries} queries have sessions, so that single sessions are held out in place of whole "
+    "queries: the figures are about these queries, not new ones.",
+)
 
 # Below this a fifth of the queries is too few to evaluate on, and sessions are split instead.
 FEWEST_QUERIES = 25
@@ -254,18 +271,18 @@ def split_of(data: Data, begins: Sequence[str] = ()) -> Split:
             sessions={name: int(sessions[each].sum()) for name, each in named.items()},
             queries={name: len(each) for name, each in named.items()},
             folds=data.n_folds,
-            notes=(Fact("run.folds", folds=data.n_folds, queries=queries),),
+            notes=(FOLDS_SENTENCE(folds=data.n_folds, queries=queries),),
         )
     units = "queries" if data.by == "query" else "sessions"
-    note = Fact("run.held-out", share=options.test_share, units=units)
+    note = HELD_OUT(share=options.test_share, units=units)
     if data.by == "time":
-        note = Fact("run.held-out-latest", share=options.test_share, begins=begins[-1])
+        note = HELD_OUT_LATEST(share=options.test_share, begins=begins[-1])
     return Split(
         by=data.by,
         sessions={name: data.parts[name].n_sessions for name in PARTS},
         queries={name: len(np.unique(data.parts[name].query)) for name in PARTS},
         notes=(note,),
-        warnings=(Fact("run.sessions-held-out", queries=queries),)
+        warnings=(SESSIONS_HELD_OUT(queries=queries),)
         if unwished and data.log.features is not None
         else (),
     )

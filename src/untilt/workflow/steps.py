@@ -11,9 +11,18 @@ from untilt._core.progress import progress
 from untilt._core.store import Store, key_of
 from untilt._version import __version__
 from untilt.errors import FileFormatError
-from untilt.facts import Fact
+from untilt.facts import warning
 from untilt.report.step_results import StepTime
 from untilt.workflow.folder import RunFolder
+
+FILE_DAMAGED = warning(
+    "run.file-damaged",
+    "{step}: {file} is gone, or was changed after this step wrote it, so the step is done again",
+)
+STEP_DAMAGED = warning(
+    "run.step-damaged",
+    "{step}: the file of this step cannot be used, so it is done again ({error})",
+)
 
 R = TypeVar("R")
 KIND = "untilt step"
@@ -113,10 +122,10 @@ class Steps:
                 return None
             result = codec.from_plain(kind, entry.result, where=f"{name}.json")
         except (FileFormatError, OSError) as error:
-            self.tell(Fact("run.step-damaged", step=name, error=str(error).strip()))
+            self.tell(STEP_DAMAGED(step=name, error=str(error).strip()))
             return None
         damaged = self._store.damaged(entry, files(result))
         if damaged is not None:
-            self.tell(Fact("run.file-damaged", step=name, file=damaged))
+            self.tell(FILE_DAMAGED(step=name, file=damaged))
             return None
         return Done(name, key, result, entry.seconds, resumed=True)

@@ -60,7 +60,7 @@ NO_INTERVAL_ALL_CLICKED = warning(
     "{share:.0%} of what was shown belongs to documents that are always clicked: their clicks tell "
     "no position from another, and the curve has no interval",
 )
-SAYS_FEW_IMPRESSIONS = warning(
+FEW_IMPRESSIONS_SENTENCE = warning(
     "bias.few-impressions",
     "a document was shown only {mean:.0f} times on average: expect a curve that is too flat, see "
     "[[AllPairs]]",
@@ -520,7 +520,7 @@ def _with_incidental(
 def _few_impressions(cells: PositionCounts) -> list[Fact]:
     """A warning where gamma of a document rests on few impressions."""
     mean = float(cells.impressions.sum()) / cells.n_documents
-    return [SAYS_FEW_IMPRESSIONS(mean=mean)] if mean < FEW_IMPRESSIONS else []
+    return [FEW_IMPRESSIONS_SENTENCE(mean=mean)] if mean < FEW_IMPRESSIONS else []
 
 
 def _log_ratios(fit: AffineFit) -> FloatArray:

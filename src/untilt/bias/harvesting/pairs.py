@@ -29,7 +29,7 @@ from untilt.data.counts import Cells, PositionCounts
 from untilt.errors import IdentifiabilityError, check_choice
 from untilt.facts import Fact, warning
 
-SAYS_FEW_CLICKS = warning(
+FEW_CLICKS_SENTENCE = warning(
     "bias.few-clicks",
     "fewer than {fewer_than} clicks at {positions:positions}: rough intervals there",
 )
@@ -193,7 +193,7 @@ def click_evidence(cells: PositionCounts) -> list[Fact]:
 def few_clicks(clicks: FloatArray) -> list[Fact]:
     """A warning about the positions with fewer than 10 of these clicks, (K,), if there are any."""
     few = tuple((np.flatnonzero(clicks < FEW_CLICKS) + 1).tolist())
-    return [SAYS_FEW_CLICKS(positions=few, fewer_than=FEW_CLICKS)] if few else []
+    return [FEW_CLICKS_SENTENCE(positions=few, fewer_than=FEW_CLICKS)] if few else []
 
 
 @nb.njit(cache=True)

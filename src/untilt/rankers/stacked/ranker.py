@@ -26,7 +26,7 @@ from untilt.rankers.trees.crossfit import TreesTried
 from untilt.rankers.validation import HeldOutClicks, held_out_clicks, held_out_labels, of_positions
 from untilt.weighting.tables import Balanced
 
-SAYS_STACKED = note(
+STACKED_SENTENCE = note(
     "training.stacked",
     "held-out clicks weigh what clicks say with {clicks:.0%} and the old ranker with "
     "{old_ranker:.0%}; {unshown:.0%} of the candidates were never shown",
@@ -133,7 +133,7 @@ class StackedRanker:
         fitted = fit_stacked(log, lists, training, training.bias)
         choice = AutoChoice(
             STACKED,
-            SAYS_STACKED(**_told(fitted)),
+            STACKED_SENTENCE(**_told(fitted)),
             _estimates(log, fitted, training, valid),
             weights=_shares(fitted),
             stacking=_stacking(fitted),
