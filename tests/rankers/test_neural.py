@@ -186,8 +186,9 @@ def test_a_device_cuts_the_batches_of_pairs(made, gain):
     log = made.log if gain == "collapsed" else made.log.take(once)
     lists = training_lists(log)
     ranker = NeuralRanker(**SMALL, dropout=0.2 * (gain == "noise"))
-    task = NetworkTasks(ranker, lists, PRS(THETA), inputs_of(lists, "none")).of_loss()
-    batches = ranker._with_noise(task.batches)
+    inputs = inputs_of(lists, "none")
+    task = NetworkTasks(ranker, lists, PRS(THETA), inputs).of_loss()
+    batches = ranker._training(task.loss, task.start, task.batches, inputs).batches
     resident, drawn = batches.resident, batches.picks(1)
     assert resident is not None
     value, losses = compiled_value(task.loss), []

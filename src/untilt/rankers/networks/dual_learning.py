@@ -24,7 +24,7 @@ from untilt.facts import Fact, joined, note, warning
 from untilt.networks.batches import PaddedLists, bucket_lengths
 from untilt.networks.mlp import Optimiser, Params
 from untilt.networks.ranking_losses import dual_loss
-from untilt.networks.training import Stopping, Trained, train
+from untilt.networks.training import Stopping, Trained
 from untilt.rankers.base import check_positive
 from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, training_lists
 from untilt.rankers.networks import network_ranker
@@ -141,27 +141,13 @@ class DualLearning(network_ranker.DropoutNetworkRanker):
     ) -> Trained:
         batches = _batches(slates, self.batch_size, self.seed)
         scale = len(slates.query) / (batches.batch_size * float(slates.clicks.sum()))
-        start = {
-            "ranker": inputs.start(self),
-            "propensity": np.zeros(slates.n_positions, np.float32),
-        }
-        return train(
+        positions = np.zeros(slates.n_positions, np.float32)
+        return self._training(
             dual_loss(self.activation, largest_weight=self.largest_weight, dropout=self.dropout),
-            start,
-            self._with_noise(batches),
-            optimiser=self._optimiser(),
-            epochs=self.epochs,
-            constants={
-                "features": inputs.table,
-                "l2": np.asarray(self._penalty, np.float32),
-                "scale": np.asarray(scale, np.float32),
-            },
-            stopping=stopping,
-            checkpoint=checkpoint,
-            fingerprint=fingerprint,
-            precision=self.precision,
-            what="training ranker and propensities",
-        )
+            {"ranker": inputs.start(self), "propensity": positions},
+            batches, inputs, constants={"scale": np.asarray(scale, np.float32)}, stopping=stopping,
+            checkpoint=checkpoint, fingerprint=fingerprint, what="training ranker and propensities",
+        ).alone()  # fmt: skip
 
     def _bias(
         self,

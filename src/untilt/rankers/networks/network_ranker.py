@@ -33,7 +33,7 @@ from untilt.networks.mlp import (
 )
 from untilt.networks.ranking_losses import scores_function, slopes_function
 from untilt.networks.together import train_together
-from untilt.networks.training import NetworkTraining, Stopping, Trained, compiled_value
+from untilt.networks.training import Loss, NetworkTraining, Stopping, Trained, compiled_value
 from untilt.rankers.base import Ranker, check_positive, check_rounds
 from untilt.rankers.learning_data import TrainingLists
 from untilt.rankers.validation import (
@@ -179,6 +179,21 @@ class NetworkRanker(Ranker):
     def _optimiser(self) -> Optimiser:
         return Optimiser(self.optimiser, self.learning_rate, self.schedule)
 
+    def _training(
+        self,
+        loss: Loss | None,
+        start: Params,
+        batches: Sampler,
+        inputs: "NetworkInputs",
+        **more: Any,
+    ) -> NetworkTraining:
+        """A training with this ranker's options; `more` are further fields of it."""
+        constants = {"features": inputs.table, "l2": np.asarray(self._penalty, np.float32)}
+        options = {"optimiser": self._optimiser(), "epochs": self.epochs,
+                   "checkpoint": self.checkpoint, **more}  # fmt: skip
+        options["constants"] = constants | options.get("constants", {})
+        return NetworkTraining(loss, start, batches, **options)
+
     def _keep_history(self, trained: Trained) -> None:
         self.losses_, self.watched_ = np.array(trained.losses), trained.watched
         self.summary_ = {**length_of(trained), "status": trained.status}
@@ -216,8 +231,16 @@ class DropoutNetworkRanker(NetworkRanker):
     def _optimiser(self) -> Optimiser:
         return replace(super()._optimiser(), clip_norm=self.clip_norm)
 
-    def _with_noise(self, batches: Sampler) -> Sampler:
-        return Noisy(batches, self.seed) if self.dropout > 0 else batches
+    def _training(
+        self,
+        loss: Loss | None,
+        start: Params,
+        batches: Sampler,
+        inputs: "NetworkInputs",
+        **more: Any,
+    ) -> NetworkTraining:
+        noisy = Noisy(batches, self.seed) if self.dropout > 0 else batches
+        return super()._training(loss, start, noisy, inputs, precision=self.precision, **more)
 
 
 @dataclass(frozen=True, eq=False)

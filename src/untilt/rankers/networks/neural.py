@@ -23,7 +23,7 @@ from untilt.networks.ranking_losses import (
     sided_listwise_loss,
     sided_pointwise_loss,
 )
-from untilt.networks.training import Loss, NetworkTraining, Trained
+from untilt.networks.training import Loss, Trained
 from untilt.objectives.click_losses import PbmLikelihood, SidedPointwise
 from untilt.objectives.pairs import PairObjective
 from untilt.rankers import learning_data
@@ -130,38 +130,20 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
             self._keep_history(trained)
             self.summary_ = {**trained_on, "loss": self.loss, **self.summary_, **parts.summary}
 
-        return network_ranker.Prepared(self._training(task, inputs, parts.held_out), keep)
-
-    def _training(
-        self,
-        task: "NetworkTask",
-        inputs: network_ranker.NetworkInputs,
-        held_out: network_ranker.Data | None,
-    ) -> NetworkTraining:
-        return NetworkTraining(
-            task.loss,
-            task.start,
-            self._with_noise(task.batches),
-            optimiser=self._optimiser(),
-            epochs=self.epochs,
-            constants={
-                "features": inputs.table,
-                "l2": np.asarray(self._penalty, np.float32),
-                **task.constants,
-            },
-            stopping=network_ranker.stopping_for(
-                self,
-                held_out,
-                inputs,
-                bias=learning_data.validation_bias(self.bias, self.weighting, held_out),
-                curve=None if task.joint is None or self.bias is not None else task.joint.curve,
-            ),
-            companion=task.joint,
-            checkpoint=self.checkpoint,
-            fingerprint=self._fingerprint(task, inputs, held_out),
-            precision=self.precision,
-            what="training a ranking network",
+        held_out = parts.held_out
+        stopping = network_ranker.stopping_for(
+            self,
+            held_out,
+            inputs,
+            bias=learning_data.validation_bias(self.bias, self.weighting, held_out),
+            curve=None if task.joint is None or self.bias is not None else task.joint.curve,
         )
+        training = self._training(
+            task.loss, task.start, task.batches, inputs, constants=task.constants,
+            stopping=stopping, companion=task.joint, what="training a ranking network",
+            fingerprint=self._fingerprint(task, inputs, held_out),
+        )  # fmt: skip
+        return network_ranker.Prepared(training, keep)
 
     def _fingerprint(
         self,

@@ -29,7 +29,7 @@ from untilt.facts import joined
 from untilt.networks import mlp
 from untilt.networks.batches import PaddedRows
 from untilt.networks.mlp import Network, normalised
-from untilt.networks.training import PART, Loss, Stopping, Trained, compiled_value, train
+from untilt.networks.training import PART, Loss, Stopping, Trained, compiled_value
 from untilt.rankers.base import Ranker
 from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, training_lists
 from untilt.rankers.networks import network_ranker
@@ -138,26 +138,15 @@ def fit_tower(
         min(ranker.batch_size, counts.n_cells),
         seed=int(child_generator(ranker.seed, 1).integers(2**31)),
     )
-    trained = train(
-        tower_loss(combine, target, ranker.activation),
-        params,
-        batches,
-        optimiser=ranker._optimiser(),
-        epochs=ranker.epochs,
-        constants={"features": inputs.table, "l2": np.asarray(ranker._penalty, np.float32)},
-        stopping=_stopping(
-            ranker,
-            held_out,
-            inputs,
-            tower_loss(combine, target, ranker.activation),
-            _LabelScale(counts.depth, shift, unit),
-        ),
-        checkpoint=checkpoint,
+    loss = tower_loss(combine, target, ranker.activation)
+    scale = _LabelScale(counts.depth, shift, unit)
+    trained = ranker._training(
+        loss, params, batches, inputs, checkpoint=checkpoint, what="training a tower",
+        stopping=_stopping(ranker, held_out, inputs, loss, scale),
         fingerprint=network_ranker.fingerprint(
             ranker, inputs.features, *batches.columns.values(), held_out=held_out
         ),
-        what="training a tower",
-    )
+    ).alone()  # fmt: skip
     tower = np.asarray(trained.params["b"], dtype=np.float64) * unit
     if combine == "sum":
         # A constant may stand on either side; the tower of position 1 is 0.

@@ -1,8 +1,7 @@
 """The mini-batch form: EM and the ranker's loss in one step (`untilt.rankers.trust.mini_batch`)."""
 
-import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ from untilt._core.random import Seed, child_generator
 from untilt.facts import note
 from untilt.networks import mlp
 from untilt.networks.batches import PaddedLists, bucket_lengths
-from untilt.networks.training import Moment, NetworkTraining, Stopping, Trained
+from untilt.networks.training import Moment, NetworkTraining, Trained
 from untilt.rankers.trust import trust_model
 from untilt.rankers.trust.slates import TrustSlates
 from untilt.rankers.trust.trust_model import TrustStart, logits_of_lists, start_preference
@@ -254,11 +253,9 @@ def _draw(key: mlp.Array, n: mlp.Array, p: mlp.Array) -> mlp.Array:
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """How long, and how fast: the tables' rate at step t is em_rate (1 + t)^-em_decay."""
+class Rates:
+    """How fast the tables learn: their rate at step t is em_rate (1 + t)^-em_decay."""
 
-    epochs: int
-    batch_size: int
     em_rate: float
     em_decay: float
 
@@ -305,31 +302,25 @@ class _History:
 
 def fit_mini_batches(
     slates: TrustSlates,
-    features: FeatureArray,
+    training: NetworkTraining,
     widths: tuple[int, ...],
     settings: StepSettings,
-    optimiser: mlp.Optimiser,
-    schedule: Schedule,
+    rates: Rates,
     *,
-    l2: float,
     theta: FloatArray | None,
     start: TrustStart,
     seed: Seed,
-    stopping: Stopping | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    fingerprint: str = "",
 ) -> MiniBatchFit:
-    """Run mini-batch EM. `features` are normalised rows; `theta` is a known curve or None.
+    """Run mini-batch EM. `training` has no loss and no start yet; `theta` is a known curve or None.
 
     What is judged and kept are {"networks": {"gamma", "beta", "ranker", "tie"}, "tables"}.
     """
     jax = mlp.jax_modules().jax
-    compiled = compiled_em_step(settings, optimiser)
-    constants = jax.device_put(
-        {"features": features, "scale": np.float32(slates.count.mean()), "l2": np.float32(l2)}
-    )
+    compiled = compiled_em_step(settings, training.optimiser)
+    scale = np.float32(slates.count.mean())
+    constants = jax.device_put({**(training.constants or {}), "scale": scale})
     params = {
-        "networks": _start_params(seed, features.shape[1], widths, settings),
+        "networks": _start_params(seed, constants["features"].shape[1], widths, settings),
         "tables": start_tables(slates.depth, start, theta, known_eps=settings.known_eps),
     }
     key = jax.random.key(int(child_generator(seed, 3).integers(2**31)))
@@ -338,7 +329,7 @@ def fit_mini_batches(
     def step(
         params: mlp.Params, state: mlp.Params, at: Moment, batch: Batch
     ) -> tuple[mlp.Params, mlp.Params, mlp.Array]:
-        em_rate = np.float32(schedule.em_rate * (1 + at.step) ** -schedule.em_decay)
+        em_rate = np.float32(rates.em_rate * (1 + at.step) ** -rates.em_decay)
         networks, state, tables, sums = compiled(
             params["networks"], state, params["tables"], at.rate, em_rate,
             jax.random.fold_in(key, at.step), batch, constants,
@@ -346,18 +337,8 @@ def fit_mini_batches(
         history.steps.append(sums)
         return {"networks": networks, "tables": tables}, state, sums.sum()
 
-    trained = NetworkTraining(
-        None,
-        params,
-        slate_batches(slates, schedule.batch_size, seed),
-        optimiser=optimiser,
-        epochs=schedule.epochs,
-        stopping=stopping,
-        companion=history,
-        checkpoint=checkpoint,
-        fingerprint=fingerprint,
-        what="pairwise trust by mini-batches",
-    ).by(step, learned=lambda params: params["networks"])
+    em = replace(training, params=params, companion=history, what="pairwise trust by mini-batches")
+    trained = em.by(step, learned=lambda params: params["networks"])
     networks, tables = trained.params["networks"], trained.params["tables"]
     gamma = {"layers": networks["gamma"], "tie": networks["tie"]}
     ended = MINI_BATCH_EM(epochs=trained.epochs, steps=trained.steps)

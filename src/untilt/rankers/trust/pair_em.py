@@ -12,7 +12,6 @@ as if they were independent, as the document's does: a composite likelihood, fin
 for standard errors.
 """
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -24,9 +23,9 @@ from untilt._core.arrays import FeatureArray, FloatArray, IntArray, sum_by
 from untilt._core.em import EMResult, run_em
 from untilt._core.random import Seed, child_generator
 from untilt.networks import mlp
-from untilt.networks.training import Loss, Stopping, Trained, train
+from untilt.networks.training import Loss
 from untilt.rankers.trust import trust_model as model
-from untilt.rankers.trust.mini_batch import Batch, slate_batches
+from untilt.rankers.trust.mini_batch import Batch
 from untilt.rankers.trust.slates import TrustSlates
 from untilt.rankers.trust.trust_model import (
     logistic_loss,
@@ -500,44 +499,6 @@ def weights_of_pairs(slates: TrustSlates, fit: FullBatchFit, loss: str, clip: fl
     many, none = getattr(slates, f"{kind}_positive"), getattr(slates, f"{kind}_zero")
     weight[fit.pair] = positive * many[fit.pair] + zero * none[fit.pair]
     return weight
-
-
-def train_on_weights(
-    slates: TrustSlates,
-    weight: FloatArray,
-    features: FeatureArray,
-    widths: tuple[int, ...],
-    *,
-    activation: str,
-    rank_changes: bool,
-    l2: float,
-    optimiser: mlp.Optimiser,
-    epochs: int,
-    batch_size: int,
-    seed: Seed,
-    stopping: Stopping | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    fingerprint: str = "",
-) -> Trained:
-    """A network on sum w_ij log(1 + exp(-(s_i - s_j))), times |dZ| with `rank_changes`."""
-    # On the scale of one session's pairs, so that weights do not change what l2 means.
-    total = weight.sum()
-    batches = slate_batches(slates, batch_size, seed, weight=weight * (slates.n_slates / total))
-    layers = mlp.start_layers(
-        child_generator(seed, 0, 2), (features.shape[1], *widths, 1), activation=activation
-    )
-    return train(
-        weighted_loss(activation, rank_changes),
-        layers,
-        batches,
-        optimiser=optimiser,
-        epochs=epochs,
-        constants={"features": features, "l2": np.asarray(l2, np.float32)},
-        stopping=stopping,
-        checkpoint=checkpoint,
-        fingerprint=fingerprint,
-        what="training the ranker",
-    )
 
 
 @lru_cache(maxsize=32)

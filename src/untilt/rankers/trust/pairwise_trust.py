@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from untilt._core.arrays import FloatArray
+from untilt._core.random import child_generator
 from untilt.bias.curve import PositionBias
 from untilt.bias.given import as_examination, as_position_bias
 from untilt.catalog import method
@@ -13,7 +14,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice
 from untilt.facts import Fact, joined, note
-from untilt.networks.mlp import Layers, Params
+from untilt.networks.mlp import Layers, Params, start_layers
 from untilt.networks.training import PART, Trained
 from untilt.objectives.pair_slates import gains_of, list_norms
 from untilt.rankers.base import check_positive, check_rounds
@@ -30,10 +31,11 @@ from untilt.rankers.networks.network_ranker import (
 )
 from untilt.rankers.trust import pair_em
 from untilt.rankers.trust.mini_batch import (
-    Schedule,
+    Rates,
     StepSettings,
     fit_mini_batches,
     ranker_layers,
+    slate_batches,
     theta_now,
 )
 from untilt.rankers.trust.slates import TrustSlates, trust_slates
@@ -159,10 +161,16 @@ class PairwiseTrustRanker(NetworkRanker):
         return self
 
     def _fit_mini_batches(self, task: "_TrustTask") -> tuple[Layers, Trained, Fact]:
-        slates = task.slates
+        slates, batches = task.slates, slate_batches(task.slates, self.batch_size, self.seed)
+        stopping = network_ranker.stopping_for(
+            self, task.held_out, task.inputs, curve=theta_now, layers=ranker_layers
+        )
+        fingerprint = self._fingerprint(task)
         fitted = fit_mini_batches(
             slates,
-            task.inputs.table,
+            self._training(
+                None, None, batches, task.inputs, stopping=stopping, fingerprint=fingerprint
+            ),
             tuple(self.widths),
             StepSettings(
                 loss=self.loss,
@@ -173,17 +181,10 @@ class PairwiseTrustRanker(NetworkRanker):
                 clip=self.clip,
                 preference=self.preference,
             ),
-            self._optimiser(),
-            Schedule(self.epochs, self.batch_size, self.em_rate, self.em_decay),
-            l2=self._penalty,
+            Rates(self.em_rate, self.em_decay),
             theta=self._known_theta(slates.depth),
             start=TrustStart(),
             seed=self.seed,
-            stopping=network_ranker.stopping_for(
-                self, task.held_out, task.inputs, curve=theta_now, layers=ranker_layers
-            ),
-            checkpoint=self.checkpoint,
-            fingerprint=self._fingerprint(task),
         )
         self._keep(fitted.trust)
         self._keep_preference(fitted.gamma, task.inputs)
@@ -232,22 +233,16 @@ class PairwiseTrustRanker(NetworkRanker):
     def _train(
         self, task: "_TrustTask", weight: FloatArray, curve: network_ranker.Curve | None
     ) -> Trained:
-        trained = pair_em.train_on_weights(
-            task.slates,
-            weight,
-            task.inputs.table,
-            tuple(self.widths),
-            activation=self.activation,
-            rank_changes=self.loss == "opt",
-            l2=self._penalty,
-            optimiser=self._optimiser(),
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            seed=self.seed,
+        # On the scale of one session's pairs, so that weights do not change what l2 means.
+        weight = weight * (task.slates.n_slates / weight.sum())
+        widths = (len(task.inputs.mean), *self.widths, 1)
+        start = start_layers(child_generator(self.seed, 0, 2), widths, activation=self.activation)
+        trained = self._training(
+            pair_em.weighted_loss(self.activation, self.loss == "opt"), start,
+            slate_batches(task.slates, self.batch_size, self.seed, weight=weight), task.inputs,
             stopping=network_ranker.stopping_for(self, task.held_out, task.inputs, curve=curve),
-            checkpoint=self.checkpoint,
-            fingerprint=self._fingerprint(task),
-        )
+            fingerprint=self._fingerprint(task), what="training the ranker",
+        ).alone()  # fmt: skip
         self.losses_ = np.array(trained.losses)
         return trained
 
