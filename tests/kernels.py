@@ -54,7 +54,7 @@ def of_data() -> None:
 def of_rankers() -> None:
     """Rankers, their weightings and objectives, metrics, evaluators."""
     log, curve = log_of(), ut.KnownBias(THETA)
-    few = {"n_trees": 2, "n_leaves": 4, "min_data_in_leaf": 3, "n_threads": 1}
+    few: dict[str, Any] = {"n_trees": 2, "n_leaves": 4, "min_data_in_leaf": 3, "n_threads": 1}
     for weighting in (ut.Balanced(curve), ut.PRS(curve), ut.PairwiseDebiasing(), None):
         ranker = ut.LambdaMART(weighting, **few).fit(log)
     ut.LambdaMART("auto", bias=curve, folds=2, **few).fit(log)
