@@ -36,7 +36,7 @@ OTHER_MEANINGS = {
     "opensearch": ("a form of judgments", "exports/judgments.py"),
     "c": (
         "the beginning of names: columns in SQL, colours",
-        "charts/theme.py data/read/stream.py data/table_file.py",
+        "charts/theme.py data/read/stream.py data/write_log.py",
     ),
     "svm": ("a kind of production ranker", "simulation/production.py"),
     "ndcg": (LAMBDA_METRIC, "objectives/ rankers/"),

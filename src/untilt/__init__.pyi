@@ -53,11 +53,11 @@ from untilt.cluster.group import tracker as tracker
 from untilt.cluster.part import train_part as train_part
 from untilt.cluster.spark import train_spark as train_spark
 from untilt.data.clicklog import ClickLog as ClickLog
-from untilt.data.depth import DroppedRowsWarning as DroppedRowsWarning
 from untilt.data.judged import JudgedLists as JudgedLists
 from untilt.data.layout import Grid as Grid
 from untilt.data.letor.read_letor import read_letor as read_letor
 from untilt.data.letor.write_letor import write_letor as write_letor
+from untilt.data.limits import DroppedRowsWarning as DroppedRowsWarning
 from untilt.data.read.bad_rows import ReadReport as ReadReport
 from untilt.data.read.engines import collapse_sql as collapse_sql
 from untilt.data.read.read_log import read_log as read_log

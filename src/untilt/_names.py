@@ -100,7 +100,7 @@ NAMESPACES = {
         (),
         {
             "untilt.data.clicklog": "ClickLog",
-            "untilt.data.depth": "DroppedRowsWarning",
+            "untilt.data.limits": "DroppedRowsWarning",
             "untilt.data.judged": "JudgedLists",
             "untilt.data.layout": "Grid",
             "untilt.data.letor.read_letor": "read_letor",

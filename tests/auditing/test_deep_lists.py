@@ -12,7 +12,7 @@ import untilt as ut
 from untilt.clickmodels.examination import MOST_CONDITIONS
 from untilt.clickmodels.examination_curve import comparable
 from untilt.data.counts import PositionCounts, position_counts
-from untilt.data.depth import DEEPEST, DroppedRowsWarning
+from untilt.data.limits import DEEPEST, DroppedRowsWarning
 from untilt.errors import IdentifiabilityError, MemoryLimitError
 
 MB = 2**20

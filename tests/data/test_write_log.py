@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from untilt.data import table_file
 from untilt.data import write_log as write
+from untilt.data import write_log as writing
 from untilt.data.clicklog import ClickLog
 from untilt.data.read.read_log import read_log
 from untilt.data.write_log import write_log
@@ -126,13 +126,13 @@ def test_pieces_do_not_change_the_file_s_content(tmp_path, contents, monkeypatch
         features=rng.normal(size=(5, 3)),
     )
     taken: list[int] = []
-    insert = table_file._insert
+    insert = writing._insert
 
     def counted(*given):
         taken.append(1)
         insert(*given)
 
-    monkeypatch.setattr(table_file, "_insert", counted)
+    monkeypatch.setattr(writing, "_insert", counted)
     write_log(log, tmp_path / "whole.parquet")
     assert len(taken) == 2  # the first one is empty
     monkeypatch.setattr(write, "PIECE", 100)

@@ -10,7 +10,7 @@ import untilt as ut
 from untilt import catalog
 from untilt.bias.curve import PositionBias
 from untilt.data.clicklog import ClickLog
-from untilt.data.depth import DroppedRowsWarning
+from untilt.data.limits import DroppedRowsWarning
 from untilt.errors import OptionError
 
 EVALUATORS = catalog.names("evaluator")

@@ -25,7 +25,7 @@ from untilt.auditing.checks import Coverage, LogSize, RelevanceProxy
 from untilt.auditing.interventions import Interventions
 from untilt.bias.position_graph import JoiningSwap, PositionGraph
 from untilt.clickmodels.compare import Measured
-from untilt.data.rates import ClickRates
+from untilt.data.counts import ClickRates
 from untilt.evaluation.clip_curve import ClipCurve
 from untilt.evaluation.results import Estimate, SystemComparison, SystemDifference
 from untilt.evaluation.sensitivity import Cause, Sensitivity

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import untilt as ut
-from untilt.data.rates import ClickRates
+from untilt.data.counts import ClickRates
 from untilt.facts import codes
 from untilt.report.decision import Decision
 from untilt.report.page import page, sections_of

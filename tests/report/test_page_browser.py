@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from untilt.data.rates import ClickRates
+from untilt.data.counts import ClickRates
 from untilt.report import step_results as r
 from untilt.report.decision import write_report
 

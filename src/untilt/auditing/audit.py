@@ -31,9 +31,8 @@ from untilt.bias.harvesting.harvesting import AllPairs
 from untilt.bias.log_ratios import FEWEST_QUERIES
 from untilt.bias.position_graph import PositionGraph, position_graph
 from untilt.data.clicklog import ClickLog
-from untilt.data.counts import position_counts
-from untilt.data.footprint import check_room
-from untilt.data.rates import FEW_CLICKS, ClickRates
+from untilt.data.counts import FEW_CLICKS, ClickRates, position_counts
+from untilt.data.limits import check_room
 from untilt.data.shown import ImpressionCheck, examine_impressions
 from untilt.data.transform import without_features
 from untilt.errors import OptionError

@@ -35,8 +35,7 @@ from untilt._core.random import generator
 from untilt._core.statistics import normal_quantile
 from untilt.bias.estimator import check_clicks
 from untilt.data.clicklog import ClickLog
-from untilt.data.counts import PositionCounts, position_counts
-from untilt.data.rates import ClickRates
+from untilt.data.counts import ClickRates, PositionCounts, position_counts
 from untilt.errors import DepthError, OptionError
 
 # What a plan is made from: a log of the traffic, or click rates by position.

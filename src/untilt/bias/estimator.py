@@ -10,7 +10,7 @@ from untilt._core.threads import one_blas_thread
 from untilt.bias.curve import PositionBias
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, position_counts
-from untilt.data.footprint import check_room
+from untilt.data.limits import check_room
 from untilt.data.shown import check_shown
 from untilt.errors import DepthError, IdentifiabilityError, OptionError
 

@@ -46,8 +46,7 @@ def collapse(
 
     Example: [bold]untilt collapse clicks.parquet --out counted.parquet[/bold]
     """
-    from untilt.data.table_file import check_ending
-    from untilt.data.write_log import write_log
+    from untilt.data.write_log import check_ending, write_log
 
     with speaking(as_json=as_json, verbose=verbose) as output:
         arguments.check_out(out)

@@ -25,7 +25,7 @@ from untilt.facts import Command, Fact
 from untilt.views import bar, show
 
 if TYPE_CHECKING:
-    from untilt.data.rates import ClickRates
+    from untilt.data.counts import ClickRates
     from untilt.views import Section
 
 

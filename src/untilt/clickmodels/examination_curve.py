@@ -27,7 +27,7 @@ from scipy.sparse.csgraph import connected_components
 from untilt._core import newton
 from untilt._core.arrays import BoolArray, FloatArray, IntArray
 from untilt.data.counts import Cells, PositionCounts
-from untilt.data.depth import allow_table
+from untilt.data.limits import allow_table
 
 MOST_STEPS = 100
 ENOUGH = 1e-7  # of all clicks: the largest score that is left

@@ -14,9 +14,9 @@ from untilt._core.feature_table import with_names
 from untilt._core.grouping import Groups, group_equal_lists
 from untilt._core.portable import Portable
 from untilt._core.random import Seed
-from untilt.data.depth import DEEPEST, DroppedRowsWarning, too_deep
+from untilt.data.counts import ClickRates, click_rates
 from untilt.data.layout import AnyLayout, ranks_of
-from untilt.data.rates import ClickRates, click_rates
+from untilt.data.limits import DEEPEST, DroppedRowsWarning, too_deep
 from untilt.errors import BadRowsError, OptionError, ShapeError
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray
 from untilt.catalog import storable
-from untilt.data.depth import DEEPEST
+from untilt.data.limits import DEEPEST
 from untilt.errors import OptionError
 
 if TYPE_CHECKING:

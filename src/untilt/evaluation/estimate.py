@@ -13,7 +13,7 @@ from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import Baseline
 from untilt.bias.given import BiasLike, best_cells_first, numbered_for
 from untilt.data.clicklog import ClickLog
-from untilt.data.footprint import check_room
+from untilt.data.limits import check_room
 from untilt.data.seen import held_out_part
 from untilt.errors import OptionError, check_choice
 from untilt.evaluation import uncertainty

@@ -22,7 +22,7 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray
 from untilt._core.threads import Share, parallel_kernel
-from untilt.data.depth import allow_table
+from untilt.data.limits import allow_table
 from untilt.data.slates import Slates, shown_positions
 from untilt.errors import OptionError, check_choice
 from untilt.objectives import pair_kernels as kernels

@@ -20,8 +20,8 @@ from untilt._core.seen_queries import SeenQueries
 from untilt._core.threads import one_blas_thread
 from untilt.bias.given import BiasLike, numbered_for
 from untilt.data.clicklog import ClickLog
-from untilt.data.footprint import check_room
 from untilt.data.judged import JudgedLists
+from untilt.data.limits import check_room
 from untilt.data.seen import seen_in
 from untilt.errors import FileFormatError, NotFittedError, OptionError, ShapeError
 from untilt.rankers import learning_data

@@ -12,8 +12,8 @@ from untilt.charts.curves import Curve
 from untilt.charts.figures import curve_cell, curve_figure, curve_table, range_words
 from untilt.charts.grid import grid_chart
 from untilt.charts.theme import PAGE
+from untilt.data.counts import FEW_CLICKS
 from untilt.data.layout import Grid
-from untilt.data.rates import FEW_CLICKS
 from untilt.facts import Fact
 from untilt.report.decision import Decision
 from untilt.report.floors import MOST_CURVE_FACTOR

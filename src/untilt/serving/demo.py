@@ -19,7 +19,7 @@ from untilt._core.arrays import FeatureArray, FloatArray
 from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.swaps import AdjacentSwap
 from untilt.data.judged import JudgedLists
-from untilt.data.table_file import write_columns
+from untilt.data.write_log import write_columns
 from untilt.errors import UntiltError
 from untilt.rankers.base import load
 from untilt.rankers.linear.linear import LinearRanker

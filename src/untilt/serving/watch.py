@@ -22,8 +22,7 @@ from untilt.auditing.scores import Cells, Score
 from untilt.bias.curve import PositionBias
 from untilt.charts.theme import MOST_SERIES
 from untilt.data.clicklog import ClickLog
-from untilt.data.counts import position_counts
-from untilt.data.rates import ClickRates
+from untilt.data.counts import ClickRates, position_counts
 from untilt.errors import OptionError, UntiltError
 from untilt.evaluation.live import FirstClicks, Interleaved, first_clicks, interleaved
 from untilt.facts import Fact, Sentence, note, serious

@@ -16,7 +16,7 @@ from untilt._core.progress import progress
 from untilt._core.random import Seed
 from untilt.data.judged import JudgedLists
 from untilt.data.read.database import literal, open_database, translated_errors
-from untilt.data.table_file import Columns, write_columns
+from untilt.data.write_log import Columns, write_columns
 from untilt.errors import OptionError
 from untilt.simulation.prepare import MeanExamination, Setting, Truth, prepare
 from untilt.simulation.protocols import Protocol

@@ -12,8 +12,8 @@ from untilt._core.portable import Portable
 from untilt._core.random import Seed, child_generator
 from untilt.bias.curve import PositionBias
 from untilt.data.clicklog import ClickLog
-from untilt.data.depth import DEEPEST
 from untilt.data.judged import JudgedLists
+from untilt.data.limits import DEEPEST
 from untilt.errors import DepthError, OptionError, ShapeError
 from untilt.facts import note
 from untilt.simulation.behaviour import Behaviour, Display, DwellTimes, Page

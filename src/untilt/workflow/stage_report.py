@@ -13,7 +13,7 @@ from untilt._core.arrays import FloatArray
 from untilt._core.clock import time_is_fixed, time_of_writing
 from untilt._core.files import replacing
 from untilt._version import __version__
-from untilt.data.table_file import column_of, write_columns
+from untilt.data.write_log import column_of, write_columns
 from untilt.report.decision import Decision
 from untilt.report.step_results import HeldOut, Provenance, Split, StepTime
 from untilt.workflow.options import RunOptions

@@ -20,7 +20,7 @@ import numpy as np
 from untilt._core.arrays import BoolArray, FloatArray, IntArray
 from untilt.bias.log_ratios import Uncertainty, effective_by_column, larger_error
 from untilt.data.counts import Cells, PositionCounts
-from untilt.data.depth import allow_table
+from untilt.data.limits import allow_table
 from untilt.errors import IdentifiabilityError
 
 # A position that is never clicked falls towards 0 without end; an estimate of 0 would be no

@@ -43,7 +43,7 @@ from untilt.bias.position_graph import PositionGraph, joined_depth, position_gra
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import Cells, PositionCounts
-from untilt.data.depth import allow_table
+from untilt.data.limits import allow_table
 from untilt.errors import IdentifiabilityError, OptionError, check_choice
 from untilt.facts import Fact, joined, note, warning
 

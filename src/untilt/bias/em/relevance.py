@@ -32,7 +32,7 @@ from untilt.bias.em.learned_relevance import (
 from untilt.bias.log_ratios import Uncertainty
 from untilt.bias.position_graph import position_graph
 from untilt.data.counts import Cells, PositionCounts
-from untilt.data.depth import allow_table
+from untilt.data.limits import allow_table
 from untilt.errors import IdentifiabilityError
 from untilt.facts import Fact, joined, note
 

@@ -35,7 +35,7 @@ from untilt.bias.log_ratios import (
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, counts_from_rows
-from untilt.data.depth import allow_table
+from untilt.data.limits import allow_table
 from untilt.errors import DepthError, IdentifiabilityError, OptionError, check_choice
 from untilt.facts import Fact, joined, note, warning
 

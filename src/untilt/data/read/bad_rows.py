@@ -6,7 +6,7 @@ the rules before it left over, so a row counts once.
 
 from dataclasses import dataclass, replace
 
-from untilt.data.depth import DEEPEST, too_deep
+from untilt.data.limits import DEEPEST, too_deep
 from untilt.data.read.columns import FLAG, DocumentFields, Field, Impressions
 from untilt.data.read.database import Database, literal
 from untilt.data.read.types import number_sql

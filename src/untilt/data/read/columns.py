@@ -6,8 +6,8 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from untilt._core.arrays import Missing
-from untilt.data.depth import DEEPEST
 from untilt.data.layout import Grid
+from untilt.data.limits import DEEPEST
 from untilt.data.read.database import Database, literal
 from untilt.data.read.options import Features
 from untilt.data.read.sources import Source, Stated

@@ -23,7 +23,7 @@ from untilt._core.arrays import AnyArray
 from untilt._core.files import scratch_folder
 from untilt._core.paths import is_utf8
 from untilt._core.threads import cores
-from untilt.data.footprint import remedy
+from untilt.data.limits import remedy
 from untilt.data.read.stream import Pieces, Stream, in_short_pieces
 from untilt.errors import FileFormatError, MemoryLimitError, OptionError
 

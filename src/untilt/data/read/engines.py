@@ -29,7 +29,7 @@ from typing import Any
 from uuid import uuid4
 
 from untilt._core.progress import progress
-from untilt.data.depth import DEEPEST
+from untilt.data.limits import DEEPEST
 from untilt.data.read.columns import (
     FLAG,
     OPTIONAL,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from untilt._core.addresses import Address
 from untilt._core.progress import progress
-from untilt.data.depth import DEEPEST
+from untilt.data.limits import DEEPEST
 from untilt.data.read.columns import ColumnRoles
 from untilt.data.read.database import Database, quoted, translated_errors
 from untilt.data.read.engines import (

@@ -8,8 +8,8 @@ from untilt._core.declared import changed, taking
 from untilt._core.paths import is_utf8
 from untilt._core.progress import progress
 from untilt.data.clicklog import ClickLog
-from untilt.data.depth import DEEPEST, DroppedRowsWarning
 from untilt.data.layout import Grid
+from untilt.data.limits import DEEPEST, DroppedRowsWarning
 from untilt.data.read.bad_rows import BadRows, ReadReport, cut_lists, examine
 from untilt.data.read.collapse.assemble import NotCleanError, Wanted, assemble
 from untilt.data.read.columns import (

@@ -15,7 +15,7 @@ from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
 from untilt._core.hashing import splitmix64
 from untilt.data.counts import PositionCounts
-from untilt.data.depth import allow_table
+from untilt.data.limits import allow_table
 from untilt.networks.batches import (
     Batch,
     Cut,

@@ -12,7 +12,7 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import FeatureArray, FloatArray, IntArray, sum_by
-from untilt.data.depth import allow_table
+from untilt.data.limits import allow_table
 from untilt.data.slates import Slates
 
 PAIR_COLUMNS = ("above_positive", "above_zero", "gain_positive", "gain_zero")

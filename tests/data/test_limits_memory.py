@@ -9,7 +9,7 @@ import pytest
 
 import untilt as ut
 from untilt._core import memory
-from untilt.data import footprint
+from untilt.data import limits
 from untilt.errors import MemoryLimitError
 
 
@@ -29,7 +29,7 @@ def test_the_size_of_a_log_is_that_of_its_arrays(log):
     rows, lists, documents = len(log.document), log.n_lists, log.n_documents
     by_hand = rows * (4 + 4 + 8) + lists * (4 + 8 + 4) + (lists + 1) * 8
     by_hand += documents * (8 + 4 + 4 * log.n_features) + log.n_queries * 8
-    assert footprint.bytes_of(log) == by_hand
+    assert limits.bytes_of(log) == by_hand
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_work_that_cannot_fit_is_refused_with_a_share_that_does(work, log, no_ro
 
 def test_the_share_leaves_room(monkeypatch):
     monkeypatch.setattr(memory, "room", lambda: 3 << 30)
-    words = footprint.remedy(9 << 30, held=1 << 30)
+    words = limits.remedy(9 << 30, held=1 << 30)
     # A share s needs s (9 + 1) GiB; there are 3 free ones and the 1 of this log: 0.4, less a fifth.
     assert "sample_queries=0.32)" in words
 

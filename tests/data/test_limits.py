@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 import untilt as ut
-from untilt.data.depth import DEEPEST, DroppedRowsWarning
+from untilt.data.limits import DEEPEST, DroppedRowsWarning
 from untilt.errors import BadRowsError, OptionError, ShapeError
 from untilt.simulation.protocols import PRS
 
