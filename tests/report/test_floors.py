@@ -10,7 +10,6 @@ import pytest
 
 import untilt as ut
 from untilt.auditing.reading import ReadingTest, ReadingTests
-from untilt.cli.run import answer_text
 from untilt.evaluation.null_tests import NullTests
 from untilt.evaluation.uncertainty import CurveCheck, Support
 from untilt.facts import codes, note, serious
@@ -147,10 +146,11 @@ def test_the_page_and_the_file_say_why(decided):
 
 
 def test_the_command_line_gives_no_figure_without_a_verdict(decided):
-    result: Any = SimpleNamespace(decision=decision(decided, support(clicked_queries=3)))
-    assert answer_text(result) == (
-        "This log cannot tell whether new is better than the logged order. First collect "
-        "sessions of more queries."
+    answer = decision(decided, support(clicked_queries=3)).view()[0]
+    assert answer.paragraphs == (
+        "This log cannot tell whether the new ranker \u201cnew\u201d is better than the logged "
+        "order.",
+        "First collect sessions of more queries.",
     )
 
 

@@ -13,12 +13,14 @@ from untilt._core import codec
 from untilt._core.arrays import FloatArray, handed_over
 from untilt._core.portable import Portable
 from untilt._core.statistics import normal_quantile
+from untilt._core.words import number, whole
 from untilt.auditing import swap_design
 from untilt.auditing.swap_design import Widths, check_assurance
 from untilt.bias.given import Examination, as_examination
 from untilt.bias.position_graph import most_lost
 from untilt.errors import IdentifiabilityError, OptionError, check_choice
 from untilt.facts import Fact, note
+from untilt.views import Section, Table, Tile, View
 
 SERVE = note(
     "plan.serve",
@@ -83,7 +85,7 @@ class PlannedSwap:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Plan(Portable):
+class Plan(Portable, View):
     """A swap experiment: which pairs, how many sessions, how many days, how many clicks lost.
 
     Parameters
@@ -156,25 +158,39 @@ class Plan(Portable):
         plain: dict[str, Any] = codec.to_plain(self, exact=False, said=said)
         return plain
 
-    def __repr__(self) -> str:
+    def view(self) -> list[Section]:
+        """What the experiment takes, and the swaps to draw."""
         most = "at most " if self.is_bound else ""
-        wide = (
-            f"at most {self.width:.0%} wide on average"
-            if self.assurance is None
-            else f"all at most {self.width:.0%} wide with probability {self.probability_within:.0%}"
-        )
-        lines = [
-            f"Plan: {self.sessions:,} sessions ({self.days:,.1f} days), "
-            f"{self.swapped_sessions:,} of them swapped; {most}{self.clicks_lost:,.0f} clicks lost "
-            f"({self.lost_share:.2%} of all)",
-            f"  then {self.estimator} has {self.level:.0%} intervals {wide}",
-        ]
-        for swap in self.swaps:
-            lines.append(
-                f"  swap {swap.upper:>2} and {swap.lower:>2}  in {swap.probability:8.4%} of the "
-                f"sessions: {swap.sessions:>10,}  {most}{swap.clicks_lost:,.1f} clicks lost"
+        tiles = (
+            Tile("Sessions", whole(self.sessions), f"{whole(self.swapped_sessions)} swapped"),
+            Tile("Days", number(self.days, 1), f"of {whole(self.sessions_per_day)} sessions"),
+            Tile("Clicks lost", f"{most}{whole(self.clicks_lost)}",
+                 f"{self.lost_share:.2%} of all in that time"),
+        )  # fmt: skip
+        rows = tuple(
+            (
+                f"{swap.upper} and {swap.lower}",
+                f"{swap.probability:.3%}",
+                whole(swap.sessions),
+                number(swap.clicks_lost, 1),
+                f"position {swap.serves}: {self.expected_width[swap.serves - 1]:.0%} wide",
             )
-        return "\n".join(lines)
+            for swap in self.swaps
+        )
+        header = ("positions", "probability", "sessions", f"{most}clicks lost", "mean width")
+        caption = (
+            f"Swaps to draw, each session at random ({self.level:.0%} intervals by "
+            f"{self.estimator} afterwards)"
+        )
+        return [
+            Section(
+                "plan",
+                "A swap experiment",
+                tiles=tiles,
+                tables=(Table(header, rows, caption, text_columns=(0, 4)),),
+                notes=self.notes,
+            )
+        ]
 
 
 def plan_swaps(

@@ -1,6 +1,5 @@
 """`untilt audit` and `untilt plan`: what is in a click log, and which swaps would tell more."""
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -17,7 +16,6 @@ from untilt.facts import Fact, note
 
 if TYPE_CHECKING:
     from untilt.auditing.audit import Audit
-    from untilt.auditing.plan import Plan
     from untilt.data.clicklog import ClickLog
 
 ENDS_EARLY = note(
@@ -189,7 +187,8 @@ def plan(
             notes.append(BY_LENGTH)
         out.record(**planned.to_dict(said=out.said))
         out.record(notes=[*notes, *planned.notes])
-        _report_plan(out, planned, notes)
+        out.points(notes)
+        out.show(planned.view())
 
 
 def _mean_curve(guess: Any) -> Any:
@@ -231,32 +230,3 @@ def _clicks(
             f"--rates needs numbers between 0 and 1 with commas between them, such as 0.3,0.2,0.1. "
             f"Got {rates!r} instead."
         ) from None
-
-
-def _report_plan(out: Output, planned: "Plan", notes: "Sequence[Fact]") -> None:
-    most = "at most " if planned.is_bound else ""
-    out.say(
-        f"{planned.sessions:,} sessions, {planned.swapped_sessions:,} of them swapped: "
-        f"{planned.days:,.1f} days of {planned.sessions_per_day:,.0f} sessions. It costs {most}"
-        f"{planned.clicks_lost:,.0f} clicks, {planned.lost_share:.2%} of all in that time."
-    )
-    out.heading(f"swaps to draw, each session at random ({planned.level:.0%} intervals afterwards)")
-    out.table(
-        ("positions", "probability", "sessions", f"{most}clicks lost", "mean width"), _rows(planned)
-    )
-    out.heading("notes")
-    out.points([*notes, *planned.notes])
-
-
-def _rows(planned: "Plan") -> list[tuple[str, ...]]:
-    """One row per swap, beside the interval of the position that it serves."""
-    return [
-        (
-            f"{swap.upper} and {swap.lower}",
-            f"{swap.probability:.3%}",
-            f"{swap.sessions:,}",
-            f"{swap.clicks_lost:,.1f}",
-            f"position {swap.serves}: {planned.expected_width[swap.serves - 1]:.0%} wide",
-        )
-        for swap in planned.swaps
-    ]

@@ -12,7 +12,6 @@ from untilt._core.codec import to_plain
 from untilt._core.progress import progress
 from untilt._core.random import child_generator
 from untilt.cli.console import Output, rates_record, rates_table
-from untilt.cli.run import answer_text
 from untilt.data.judged import JudgedLists
 from untilt.evaluation.judged import Evaluation, evaluate
 from untilt.rankers.trees.lambdamart import LambdaMART
@@ -118,10 +117,7 @@ def decide(
     )
     answer = result.decision.answer
     assert answer is not None
-    metric = answer.new.metric
-    out.say(f"\n{metric} per session on held-out queries, by clicks (* chosen):")
-    out.table(("ranker", "value", "to logged order", "interval"), result.rows())
-    out.say(answer_text(result, out.said))
+    out.show(each for each in result.view() if each.name in ("answer", "rankers"))
     out.record(
         answer=to_plain(answer.difference, said=out.said),
         verdict=answer.verdict,

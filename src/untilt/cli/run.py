@@ -1,7 +1,6 @@
 """`untilt run`: from a log to a decision, in one command."""
 
 import sys
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -14,7 +13,6 @@ from untilt.cli.console import Output, speaking
 from untilt.cli.declared import Given
 from untilt.cli.wording import reads_from
 from untilt.errors import OptionError
-from untilt.facts import phrase
 from untilt.workflow.options import RunSettings
 
 if TYPE_CHECKING:
@@ -137,7 +135,6 @@ def _command() -> str:
 def report_run(out: Output, result: "RunResult") -> None:
     """The answer, the table behind it, every warning, and where to look."""
     from untilt._core.codec import to_plain
-    from untilt._core.words import sentence
 
     decision, judged = result.decision, result.decision.held_out
     out.record(
@@ -153,56 +150,17 @@ def report_run(out: Output, result: "RunResult") -> None:
         **_clip(decision),
         files=sorted(str(p) for p in result.folder.iterdir() if p.is_file()),
     )
-    rows = result.rows()
-    if rows and decision.held_out is not None:
-        metric = decision.held_out.comparison.metric
-        out.heading(f"{metric} per session on what was held out (* chosen)")
-        out.table(("ranker", "value", "to logged order", "interval"), rows)
-    out.heading("Answer")
-    out.say(answer_text(result, out.said))
-    answer = decision.answer
-    if answer is not None:
-        out.points([sentence(out.said(each)) for each in answer.reasons])
-        command = answer.recommendation.fields.get("command")
-        if command:
-            out.points([phrase("On the command line: `{command}`", command=command)])
-    _say_what_would_turn_it(out, decision)
-    _say_what_is_shipped(out, decision)
-    if decision.warnings:
-        out.heading("Beware")
-        out.points([sentence(out.said(each)) for each in decision.warnings])
+    found = None if judged is None else judged.sensitivity
+    training = decision.training
+    out.record(
+        sensitivity=None if found is None else asdict(found),
+        chosen=None if training is None else training.chosen,
+        why_chosen=None if training is None else training.why,
+        shipped=to_plain(decision.shipped, said=out.said),
+    )
+    out.show(result.view())
     out.say()
     out.path("Report", result.report)
-
-
-def _say_what_would_turn_it(out: Output, decision: "Decision") -> None:
-    """The departures from the model that would turn a verdict, those that move it most first."""
-    from untilt._core.words import sentence
-
-    found = None if decision.held_out is None else decision.held_out.sensitivity
-    out.record(sensitivity=None if found is None else asdict(found))
-    if found is None or decision.answer is None or decision.answer.verdict == "cannot tell":
-        return
-    turning = [sentence(out.said(each.answer)) for each in found if each.turns_at is not None]
-    if turning:
-        out.heading("What would turn it")
-        out.points(turning)
-
-
-def _say_what_is_shipped(out: Output, decision: "Decision") -> None:
-    """What was chosen and why, and what the ranker's file holds."""
-    from untilt._core.codec import to_plain
-
-    training, shipped = decision.training, decision.shipped
-    why = None if training is None else training.why
-    out.record(
-        chosen=None if training is None else training.chosen,
-        why_chosen=why,
-        shipped=to_plain(shipped, said=out.said),
-    )
-    if shipped is not None:
-        out.heading("The ranker")
-        out.points([each for each in (why, shipped.note) if each is not None])
 
 
 def _clip(decision: "Decision") -> dict[str, Any]:
@@ -210,30 +168,6 @@ def _clip(decision: "Decision") -> dict[str, Any]:
     used = None if decision.held_out is None else decision.held_out.clip
     options = {} if decision.provenance is None else decision.provenance.options
     return {"clip": used, "clip_chosen": used is not None and options.get("clip") == "auto"}
-
-
-def answer_text(result: "RunResult", said: Callable[[str], str] = str) -> str:
-    """The answer in a sentence or two."""
-    answer = result.decision.answer
-    if answer is None:
-        return said(result.decision.no_answer or "")
-    new, shown = answer.new.system, answer.shown.system
-    verdicts = {
-        "better": f"{new} would have been better than the {shown}",
-        "worse": f"{new} would have been worse than the {shown}",
-        "undecided": f"Held-out clicks cannot tell {new} from the {shown}",
-        "cannot tell": f"This log cannot tell whether {new} is better than the {shown}",
-    }
-    if answer.verdict == "cannot tell":
-        return f"{verdicts[answer.verdict]}. {said(answer.recommendation)}"
-    ends = answer.difference.interval
-    claim = verdicts[answer.verdict]
-    claim += "" if answer.condition is None else f", {said(answer.condition)}"
-    return (
-        f"{claim}: {answer.difference.value:+.4f} {answer.new.metric}, "
-        f"{ends.level:.0%} interval [{ends.low:+.4f}, {ends.high:+.4f}]. "
-        f"{said(answer.recommendation)}"
-    )
 
 
 def report(

@@ -7,7 +7,7 @@ import typer
 
 from untilt._core.addresses import place
 from untilt.cli import arguments, outputs
-from untilt.cli.console import Output, rates_record, rates_table, speaking
+from untilt.cli.console import Output, rates_record, speaking
 from untilt.cli.declared import method_option
 from untilt.errors import OptionError
 
@@ -104,7 +104,8 @@ def watch(
             clicks, periods=periods, new=new, old=old, arm=arm, team=team, top=top, level=level,
             drift=drift, most_unseen=most_unseen, estimator=_made(estimator),
         )  # fmt: skip
-        _report(output, found)
+        output.show(found.view())
+        output.record(**_record(found, output))
         from untilt.serving.watch_page import prometheus_text, watch_page
 
         for path, text in ((page, watch_page), (prometheus, prometheus_text)):
@@ -128,36 +129,6 @@ def _made(name: str | None) -> Any:
             "Choose one that needs clicks alone."
         )
     return record.load()()
-
-
-def _report(out: Output, found: "Watch") -> None:
-    now = found.periods[-1]
-    out.heading("Alarms" if found.alarms else "No alarm")
-    out.points(found.alarms or found.notes[:1])
-    out.heading("Changes, now over before")
-    out.table(
-        ("", "ratio", "interval", "p"),
-        [
-            (f"whether {e.asks}", f"{e.ratio:.3f}", f"[{e.low:.3f}, {e.high:.3f}]",
-             f"{e.adjusted:.2g}")
-            for e in found.changes
-        ],
-    )  # fmt: skip
-    if found.features:
-        out.heading("Features that moved most")
-        moved = [(e.feature, f"{e.index:.3f}", f"{e.p_value:.2g}") for e in found.features[:5]]
-        out.table(("", "stability index", "p"), moved)
-    out.heading(f"Clicks now ({now.n_sessions:,} sessions from {now.start_text} to {now.end_text})")
-    out.table(*rates_table(now.rates))
-    out.say(
-        f"Never shown before: {found.unseen_documents:.1%} of what is shown now; never asked "
-        f"before: {found.unseen_queries:.1%} of the sessions."
-    )
-    rest = found.notes if found.alarms else found.notes[1:]
-    if rest:
-        out.heading("Notes")
-        out.points(rest)
-    out.record(**_record(found, out))
 
 
 def _record(found: "Watch", out: Output) -> dict[str, Any]:

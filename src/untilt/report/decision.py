@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from untilt._core import codec, words
 from untilt._core.files import replacing
@@ -24,6 +24,9 @@ from untilt.evaluation.results import Estimate, SystemDifference
 from untilt.facts import Fact, as_fact, note, serious, warning
 from untilt.report import step_results
 from untilt.report.floors import below_floors, what_to_do
+
+if TYPE_CHECKING:
+    from untilt.views import Section
 
 TRY_WITHIN_LISTS_IF_RIGHT = serious(
     "run.try-within-lists",
@@ -253,6 +256,12 @@ class Decision:
             return ()
         better = part.comparison.higher_is_better
         return part.null_tests.warnings(part.comparison[part.chosen], higher_is_better=better)
+
+    def view(self) -> "list[Section]":
+        """The answer, and why; the page has more."""
+        from untilt.report.page import run_sections
+
+        return run_sections(self)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Decision) and self.to_dict() == other.to_dict()

@@ -34,6 +34,7 @@ from untilt.charts.theme import PAGE, SHAPES, css_variables, inline_library
 from untilt.evaluation import estimate_view
 from untilt.evaluation.estimate_view import MANY
 from untilt.evaluation.results import SystemDifference
+from untilt.facts import phrase
 from untilt.report import evidence, rankers
 from untilt.report.decision import Answer, Decision, first_sentence
 from untilt.report.step_results import HeldOut, Provenance, StepTime
@@ -85,6 +86,36 @@ def sections_of(data: Decision) -> tuple[Section, ...]:
         _provenance(data.provenance) if data.provenance else None,
     )
     return tuple(section for section in sections if section)
+
+
+def run_sections(data: Decision) -> list[Section]:
+    """What a run says in a terminal or a notebook: the answer, and why; the page has all."""
+    answer, shipped = data.answer, data.shipped
+    told = ("rankers", "warnings") if answer is None or answer.reasons else TOLD
+    why = None if data.training is None else data.training.why
+    facts = () if shipped is None else (why, shipped.note)
+    ranker = Section("ranker", "The ranker", notes=tuple(each for each in facts if each))
+    return [
+        answer_section(data),
+        *(each for each in sections_of(data) if each.name in told),
+        *([ranker] if ranker.notes else []),
+    ]
+
+
+def answer_section(data: Decision) -> Section:
+    """The verdict, what to do, and why there is no verdict."""
+    answer = data.answer
+    if answer is None:
+        return Section("answer", "The answer", (data.no_answer or "",))
+    _, word = VERDICTS[answer.verdict]
+    command = answer.recommendation.fields.get("command")
+    return Section(
+        "answer",
+        f"The answer: {word.lower()}",
+        (first_sentence(answer), answer.recommendation),
+        notes=(phrase("On the command line: `{command}`", command=command),) if command else (),
+        cautions=answer.reasons,
+    )
 
 
 def figures_of(data: Decision) -> tuple[Figure, ...]:
@@ -214,6 +245,7 @@ def _steps(steps: Sequence[StepTime]) -> Table:
     return Table(header, rows, "Steps", text_columns=(0, 2))
 
 
+TOLD = ("rankers", "sensitivity", "warnings")  # sections of the page that a terminal shows too
 VERDICTS = {
     "better": ("\u25b2", "Better"),
     "worse": ("\u25bc", "Worse"),

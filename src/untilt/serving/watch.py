@@ -26,6 +26,7 @@ from untilt.data.counts import ClickRates, position_counts
 from untilt.errors import OptionError, UntiltError
 from untilt.evaluation.live import FirstClicks, Interleaved, first_clicks, interleaved
 from untilt.facts import Fact, Sentence, note, serious
+from untilt.views import Section, View
 
 NEW_OPEN = note(
     "watch.new-open",
@@ -167,8 +168,8 @@ class Live:
     fact: Fact
 
 
-@dataclass(frozen=True, eq=False)
-class Watch:
+@dataclass(frozen=True, eq=False, repr=False)
+class Watch(View):
     """What one look at a log found.
 
     Parameters
@@ -202,12 +203,11 @@ class Watch:
         """Whether there is no alarm."""
         return not self.alarms
 
-    def __repr__(self) -> str:
-        now = self.periods[-1]
-        span = f"from {now.start_text} to {now.end_text}"
-        head = f"{now.n_sessions:,} sessions {span}, against those before"
-        return "\n".join([head, *(f"  ! {each}" for each in self.alarms),
-                          *(f"  - {each}" for each in self.notes)])  # fmt: skip
+    def view(self) -> list[Section]:
+        """Alarms or none, and what they rest on."""
+        from untilt.serving.watch_page import sections_of
+
+        return sections_of(self)
 
 
 def watch(

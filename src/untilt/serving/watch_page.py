@@ -2,47 +2,76 @@
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from untilt._core.words import number, percent, sentence, whole
 from untilt.charts.curves import Curve
 from untilt.charts.figures import curve_figure
-from untilt.report.page import AnswerView, rendered
-from untilt.serving.watch import Watch
 from untilt.views import Figure, Section, Table, Tile
 
+if TYPE_CHECKING:
+    from untilt.report.page import AnswerView
+    from untilt.serving.watch import Watch
 
-def watch_page(found: Watch, *, title: str = "Has anything changed?") -> str:
+
+def sections_of(found: "Watch") -> list[Section]:
+    """Alarms or none, and what they rest on."""
+    first, second = _told(found)
+    answer = Section(
+        "answer",
+        "Alarm" if found.alarms else "No alarm",
+        (first,),
+        tiles=_tiles(found),
+        notes=() if found.alarms else (second,),
+        cautions=found.alarms,
+    )
+    return [answer, *_sections(found)]
+
+
+def watch_page(found: "Watch", *, title: str = "Has anything changed?") -> str:
     """The whole page as text; it fetches nothing."""
-    sections = [each for each in _sections(found) if each is not None]
+    from untilt.report.page import rendered
+
+    sections = list(_sections(found))
     return rendered(title, "Watching a log", _answer(found), sections, about=_about(found))
 
 
-def _about(found: Watch) -> str:
+def _about(found: "Watch") -> str:
     now = found.periods[-1]
     return f"{whole(now.n_sessions)} sessions from {now.start_text} to {now.end_text}"
 
 
-def _answer(found: Watch) -> AnswerView:
-    quiet = found.is_quiet
+def _told(found: "Watch") -> tuple[str, str]:
+    """What happened, and what to do."""
     n = len(found.alarms)
-    first = "Nothing changed by more than chance explains." if quiet else (
-        f"{n} alarm{'s' * (n > 1)}: this log is no longer what it was."
-    )  # fmt: skip
+    if not n:
+        return (
+            "Nothing changed by more than chance explains.",
+            "The ranker and its position bias may stay.",
+        )
+    return f"{n} alarm{'s' * (n > 1)}: this log is no longer what it was.", found.alarms[0]
+
+
+def _tiles(found: "Watch") -> tuple[Tile, ...]:
+    return (
+        Tile("Sessions now", whole(found.periods[-1].n_sessions), "in the last period"),
+        Tile("Never shown before", percent(found.unseen_documents), "of what is shown now"),
+        Tile("Never asked before", percent(found.unseen_queries), "of the sessions now"),
+    )
+
+
+def _answer(found: "Watch") -> "AnswerView":
+    from untilt.report.page import AnswerView
+
+    first, second = _told(found)
     return AnswerView(
-        verdict="better" if quiet else "worse",
-        mark="\u25cf" if quiet else "\u25bc",
-        word="Quiet" if quiet else "Alarm",
+        verdict="better" if found.is_quiet else "worse",
+        mark="\u25cf" if found.is_quiet else "\u25bc",
+        word="Quiet" if found.is_quiet else "Alarm",
         first=first,
-        second=(
-            "The ranker and its position bias may stay." if quiet else sentence(found.alarms[0])
-        ),
+        second=sentence(second),
         reasons=tuple(map(sentence, found.alarms[1:])),
-        tiles=(
-            Tile("Sessions now", whole(found.periods[-1].n_sessions), "in the last period"),
-            Tile("Never shown before", percent(found.unseen_documents), "of what is shown now"),
-            Tile("Never asked before", percent(found.unseen_queries), "of the sessions now"),
-        ),
+        tiles=_tiles(found),
         strip=None,
         small_print=(
             f"All tests of one look together raise a false alarm on an unchanging log with "
@@ -52,14 +81,11 @@ def _answer(found: Watch) -> AnswerView:
     )
 
 
-def _sections(found: Watch) -> Iterator[Section | None]:
-    yield _live(found)
-    yield _reading(found)
-    yield _tests(found)
-    yield _clicks(found)
-    yield _curves(found)
-    yield _features(found)
-    yield Section("notes", "Notes", notes=found.notes)
+def _sections(found: "Watch") -> Iterator[Section]:
+    sections = (_live(found), _reading(found), _tests(found), _clicks(found), _curves(found))
+    yield from (each for each in (*sections, _features(found)) if each is not None)
+    if found.notes:
+        yield Section("notes", "Notes", notes=found.notes)
 
 
 def _figure(
@@ -67,17 +93,18 @@ def _figure(
 ) -> Figure:
     rows = tuple(
         (each, f"{x:g}", *(number(v, 4) for v in (value, low, high)))
-        for each, curve in curves.items()
+        for each, curve in reversed(curves.items())
         for x, value, low, high in curve.points()
     )
+    latest = len(list(curves.values())[-1].points())
     description = f"{title}: " + "; ".join(f"{r[0]}, position {r[1]}: {r[2]}" for r in rows[:40])
     return curve_figure(
         name, title, curves, y_title=axis, description=description, caption=(caption,), decimals=4,
-        table=Table(("", "position", axis, "low", "high"), rows), **more,
+        table=Table(("", "position", axis, "low", "high"), rows, most=latest), **more,
     )  # fmt: skip
 
 
-def _reading(found: Watch) -> Section | None:
+def _reading(found: "Watch") -> Section | None:
     if found.reading is None:
         return None
     curve = found.reading
@@ -94,7 +121,7 @@ def _reading(found: Watch) -> Section | None:
     return Section("reading", "Do people read as before?", (text,), figures=(figure,))
 
 
-def _tests(found: Watch) -> Section | None:
+def _tests(found: "Watch") -> Section | None:
     if not found.changes:
         return None
     rows = tuple(
@@ -114,7 +141,7 @@ def _tests(found: Watch) -> Section | None:
     return Section("tests", "What was tested", (text,), tables=(table,))
 
 
-def _clicks(found: Watch) -> Section:
+def _clicks(found: "Watch") -> Section:
     curves = {}
     for place, period in enumerate(found.periods, 1):
         rates = period.rates
@@ -136,7 +163,7 @@ def _clicks(found: Watch) -> Section:
     return Section("clicks", "Clicks by period", figures=(figure,), tables=(table,))
 
 
-def _curves(found: Watch) -> Section | None:
+def _curves(found: "Watch") -> Section | None:
     known = [(i, each) for i, each in enumerate(found.curves, 1) if each is not None]
     if not known:
         return None
@@ -148,16 +175,16 @@ def _curves(found: Watch) -> Section | None:
     return Section("examination", "The curve of examination", figures=(figure,))
 
 
-def _features(found: Watch) -> Section | None:
+def _features(found: "Watch") -> Section | None:
     if not found.features:
         return None
     rows = tuple((e.feature, number(e.index, 3), f"{e.p_value:.2g}") for e in found.features[:50])
     text = "Stability index of the values that were shown: 0.1 is small, 0.25 is large."
-    table = Table(("feature", "index", "p"), rows)
+    table = Table(("feature", "index", "p"), rows, most=5)
     return Section("features", "Values of features", (text,), tables=(table,))
 
 
-def _live(found: Watch) -> Section | None:
+def _live(found: "Watch") -> Section | None:
     live = found.live
     if live is None:
         return None
@@ -177,7 +204,7 @@ def _live(found: Watch) -> Section | None:
     return Section("live", "New ranker against old", (sentence(live.fact),), tables=tables)
 
 
-def prometheus_text(found: Watch) -> str:
+def prometheus_text(found: "Watch") -> str:
     """The figures in Prometheus' text format, for its node exporter's folder of text files."""
     lines: list[str] = []
 

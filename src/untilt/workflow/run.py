@@ -23,6 +23,7 @@ from untilt.rankers.base import Ranker
 from untilt.report import step_results as r
 from untilt.report.decision import Decision, write_figures, write_page
 from untilt.selection.fitting import CandidateStore
+from untilt.views import Section, View
 from untilt.workflow.config import config_text, with_title
 from untilt.workflow.folder import RunFolder
 from untilt.workflow.options import RunOptions, RunSettings, settled
@@ -42,7 +43,7 @@ STEPS_DO_NOT_FIT = warning(
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RunResult:
+class RunResult(View):
     """A finished run.
 
     Parameters
@@ -119,6 +120,10 @@ class RunResult:
             )
             for each in part.estimates
         ]
+
+    def view(self) -> list[Section]:
+        """The answer, and why; the report has more."""
+        return self.decision.view()
 
     def __repr__(self) -> str:
         answer = self.decision.answer
