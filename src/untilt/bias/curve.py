@@ -95,7 +95,7 @@ class LevelBounds(Portable):
 
     @property
     def hull(self) -> tuple[FloatArray, FloatArray]:
-        """(P,) the least and the largest level of each part by itself."""
+        """(P,) the least and the largest level of each part alone."""
         return -self.most[:, 0], self.most[0]
 
     def least(self, cost: FloatArray) -> FloatArray:
@@ -386,10 +386,7 @@ class PositionBias(Portable):
         alpha_k = theta_k (eps+_k - eps-_k), beta_k = theta_k eps-_k ([vardasbi2020affine]_);
         without trust bias alpha = theta and beta = 0.
         """
-        if self.eps_plus is None or self.eps_minus is None:
-            return self.examination, np.zeros_like(self.examination)
-        alpha = self.examination * (self.eps_plus - self.eps_minus)
-        return alpha, self.examination * self.eps_minus
+        return affine_curves(self.examination, self.eps_plus, self.eps_minus)
 
     def scaled(self, factor: npt.ArrayLike) -> "PositionBias":
         """The curve with theta times `factor` at each position (K,), its errors along with it."""
@@ -535,6 +532,15 @@ class PositionBias(Portable):
             rest = positions_text(range(self.known_depth + 1, self.depth + 1))
             lines.append(f"  {rest} not known")
         return lines
+
+
+def affine_curves(
+    examination: FloatArray, eps_plus: FloatArray | None, eps_minus: FloatArray | None
+) -> tuple[FloatArray, FloatArray]:
+    """alpha = theta (eps+ - eps-) and beta = theta eps-; theta and 0 without click noise."""
+    if eps_plus is None or eps_minus is None:
+        return examination, np.zeros_like(examination)
+    return examination * (eps_plus - eps_minus), examination * eps_minus
 
 
 def _checked_examination(examination: npt.ArrayLike) -> FloatArray:

@@ -5,6 +5,7 @@ Shapes work on the log-ratios z_k = log(theta_k / theta_1) with their covariance
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy import linalg, optimize, special
@@ -60,8 +61,8 @@ def fit_power_law(bias: PositionBias, *, depth: int | None = None) -> PositionBi
         eta = x' V^-1 z / x' V^-1 x,   var(eta) = 1 / x' V^-1 x
 
     A curve without standard errors is fitted with equal weights, and eta has none either; an
-    estimate without an interval stays one. The
-    result's `status` says how well the law fits: a small p means that the curve is none.
+    estimate without an interval stays one. The `status` of the result tells how well the law fits:
+    a small p means that the curve is not a power law.
     """
     depth = bias.depth if depth is None else depth
     check_shapeable(bias, "a power law needs at least two positions")
@@ -72,30 +73,15 @@ def fit_power_law(bias: PositionBias, *, depth: int | None = None) -> PositionBi
     root = whitening(V[1:, 1:])
     wx, wz = root @ x[1:], root @ z[1:]
     eta = float(wx @ wz / (wx @ wx))
-    method, assumes = f"{bias.method}, then a power law", (*bias.assumes, POWER_LAW)
     x = -np.log(np.arange(1, depth + 1))
     if bias.std_error is None:
-        return replace(
-            bias,
-            examination=np.exp(eta * x),
-            method=method,
-            assumes=assumes,
-            status=note("bias.eta", "eta {eta:.3f}")(eta=eta),
-            relative=True,
-            eta=eta,
-        )
+        status = note("bias.eta", "eta {eta:.3f}")(eta=eta)
+        return replace(_shaped(bias, eta * x, None, "a power law", POWER_LAW, status), eta=eta)
     error = float(1 / np.sqrt(wx @ wx))
     misfit, free = float(np.sum((wz - eta * wx) ** 2)), bias.depth - 2
     p = wald_p_value(misfit, free, degrees_of_freedom(bias)[1:])
-    fitted = from_log_ratios(
-        eta * x,
-        error**2 * np.outer(x, x),
-        level=bias.level,
-        method=method,
-        assumes=assumes,
-        status=ETA_FITTED(eta=eta, std_error=error, p_value=p),
-        **on_queries(bias),
-    )
+    status = ETA_FITTED(eta=eta, std_error=error, p_value=p)
+    fitted = _shaped(bias, eta * x, error**2 * np.outer(x, x), "a power law", POWER_LAW, status)
     return replace(fitted, eta=eta, eta_std_error=error)
 
 
@@ -117,26 +103,32 @@ def smooth(bias: PositionBias) -> PositionBias:
     steps, _ = nnls(-root @ L, root @ z[1:])
     kept = L[:, steps > 0]
     d = np.concatenate([[0.0], -L @ steps])
-    method = f"{bias.method}, then smoothed"
-    assumes = (*bias.assumes, NEVER_RISES)
     flat = int(np.count_nonzero(steps == 0))
     told = (SMOOTHED if flat else NEVER_ROSE)(flat=flat, steps=len(steps))
     status = joined(bias.status, told)
-    if bias.std_error is None:
-        return replace(
-            bias,
-            examination=np.exp(d),
-            method=method,
-            assumes=assumes,
-            status=status,
-            relative=True,
-        )
     # z -> d is linear while the same steps remain: the projection onto their span.
     P = kept @ np.linalg.pinv(root @ kept) @ root if kept.size else np.zeros_like(V[1:, 1:])
     covariance = np.zeros_like(V)
     covariance[1:, 1:] = P @ V[1:, 1:] @ P.T
+    known = None if bias.std_error is None else covariance
+    return _shaped(bias, d, known, "smoothed", NEVER_RISES, status)
+
+
+def _shaped(
+    bias: PositionBias,
+    z: FloatArray,
+    covariance: FloatArray | None,
+    then: str,
+    assumed: Fact,
+    status: Fact,
+) -> PositionBias:
+    """The curve of log ratios z that came from another; its covariance is None without errors."""
+    method, assumes = f"{bias.method}, then {then}", (*bias.assumes, assumed)
+    if covariance is None:
+        about: dict[str, Any] = {"method": method, "assumes": assumes, "status": status}
+        return replace(bias, examination=np.exp(z), relative=True, **about)
     return from_log_ratios(
-        d,
+        z,
         covariance,
         level=bias.level,
         method=method,
@@ -158,7 +150,7 @@ def smooth_grid(bias: PositionBias) -> PositionBias:
     sigma^2 is the one that makes the estimate likeliest, z^ ~ N(0, V + sigma^2 L^-1). Where cells
     are known well nothing changes; where little is known they take after their neighbours
     ([rue2005gaussian]_). Intervals are those of the posterior: they hold on average over the cells
-    of a grid, rather than at each cell by itself.
+    of a grid, not at each cell.
     """
     layout = bias.layout
     if not isinstance(layout, Grid):
@@ -235,15 +227,9 @@ def fit_quadratic(bias: PositionBias, *, outlier_limit: float | None = None) -> 
     kept, fit = _without_outliers(X, theta - 1, V * np.outer(theta, theta), outlier_limit)
     fitted = 1 + X @ fit.b
     _check_positive(fitted)
-    return from_log_ratios(
-        np.log(fitted),
-        X @ (fit.spread @ fit.spread.T) @ X.T / np.outer(fitted, fitted),
-        level=bias.level,
-        method=f"{bias.method}, then a quadratic",
-        assumes=(*bias.assumes, QUADRATIC),
-        status=joined(bias.status, _quality(fit, kept, bias)),
-        **on_queries(bias),
-    )
+    covariance = X @ (fit.spread @ fit.spread.T) @ X.T / np.outer(fitted, fitted)
+    status = joined(bias.status, _quality(fit, kept, bias))
+    return _shaped(bias, np.log(fitted), covariance, "a quadratic", QUADRATIC, status)
 
 
 def hold_last(bias: PositionBias, depth: int) -> PositionBias:
@@ -358,7 +344,7 @@ class BiasComparison(Portable):
     position : (K - 1,) positions 2..K that both cover
     difference : (K - 1,) log(theta_k / theta_1) of the first minus that of the second
     std_error : (K - 1,) of the difference
-    p_values : (K - 1,) two-sided, each position by itself
+    p_values : (K - 1,) two-sided, for each position alone
     chi_square, degrees_of_freedom, p_value : Wald's test of all positions together
     differing : positions that differ at this level, Holm's correction for testing them all
     level : 1 minus the probability of calling equal curves different

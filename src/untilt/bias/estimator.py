@@ -71,12 +71,27 @@ def check_clicks(log: ClickLog, method: str) -> None:
     check_shown(log)
 
 
-def counts_to(log: ClickLog, depth: int | None) -> PositionCounts:
-    """The counts of positions 1..depth; all of the log where not given."""
+def checked_depth(log: ClickLog, depth: int | None) -> int:
+    """The lowest position that is asked for; that of the log where not given."""
     if depth is None:
-        return position_counts(log)
+        return log.depth
     if not 1 <= depth <= log.depth:
         raise DepthError(
             f"depth must be one of the positions 1..{log.depth} of the log. Got {depth} instead."
         )
+    return depth
+
+
+def require_several(depth: int) -> None:
+    """Raise where there is only position 1, to which examination is relative."""
+    if depth == 1:
+        raise IdentifiabilityError(
+            "only position 1 is asked for or shown, and examination is relative to it: there is "
+            "nothing to estimate. Read the deeper positions of the log, too."
+        )
+
+
+def counts_to(log: ClickLog, depth: int | None) -> PositionCounts:
+    """The counts of positions 1..depth; all of the log where not given."""
+    depth = checked_depth(log, depth)
     return position_counts(log if depth == log.depth else log.top(depth))

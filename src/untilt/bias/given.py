@@ -232,7 +232,7 @@ def parse_bias(text: str, *, what: str = "bias", also: Sequence[str] = ()) -> Ex
 
 def as_examination(bias: BiasLike) -> Examination:
     """A `PositionBias`, a given curve, or a plain array of examination probabilities."""
-    # Arrays first: a pandas Series and a JAX array have an `at` of their own.
+    # Arrays first: a pandas Series and a JAX array have another `at`.
     if isinstance(bias, list | tuple) or hasattr(bias, "__array__"):
         array: Any = bias
         return KnownBias(array)

@@ -56,7 +56,7 @@ MAXIMUM = note(
 # With fewer queries their spread says little: of 10 queries it is a third too small once in eleven
 # times (chi-square with 9 degrees of freedom), of 20 once in fifty.
 FEWEST_QUERIES = 20
-# Share of the clicks of a position from which on a query is left out by a fit of its own; below,
+# Share of the clicks of a position from which on a query is left out by a separate fit; below,
 # its leverage changes no error by more than 1%.
 LARGE_SHARE = 0.01
 # Of a query that is left out so much stays: all of it may be all that a position has.

@@ -11,7 +11,7 @@ from untilt._core.em import EMResult, Step
 from untilt._core.restored import check_array, check_number
 from untilt.catalog import method, storable
 from untilt.clickmodels import chain, click_model
-from untilt.clickmodels.chain import ChainCounts, Steps, chosen_method, least_perplexity
+from untilt.clickmodels.chain import ChainCounts, Chances, chosen_method, least_perplexity
 from untilt.clickmodels.click_model import Lists
 from untilt.clickmodels.smoothing import AUTO, HIGH, Smoothing, fraction, smoothing_of
 from untilt.data.clicklog import ClickLog
@@ -64,8 +64,8 @@ class CM(chain.ChainModel):
                 prior = Smoothing(2.0, 0.5)
         self._keep_attraction(prior.rate(x, n), prior)
 
-    def _steps(self, lists: click_model.Lists) -> Steps:
-        return Steps(self._attraction(lists), np.zeros(len(lists.position)), 1.0)
+    def _steps(self, lists: click_model.Lists) -> Chances:
+        return Chances(self._attraction(lists), np.zeros(len(lists.position)), 1.0)
 
 
 @storable
@@ -85,13 +85,13 @@ class DCMState(NamedTuple):
 class DCM(chain.ChainEMModel):
     r"""The dependent click model: after a click at k go on with probability lambda_k.
 
-    After no click the reader always goes on ([guo2009dcm]_). Below the last click nobody knows
+    After no click the reader always goes on ([guo2009dcm]_). Below the last click it is not known
     whether the reader was still there. `method="counting"` does as the paper: it takes the last
     click as the end, alpha_d = clicks / impressions at or above a last click (all impressions of a
     session without clicks) and lambda_k = 1 - last clicks at k / clicks at k. That maximises a
-    lower bound of the likelihood, and makes lambda too small: a reader who went on in vain
-    counts as gone. `method="likelihood"` maximises the likelihood itself by EM. "auto" (the
-    default) takes the one whose perplexity is lower on training pages left out, as in `SDBN`.
+    lower bound of the likelihood, and makes lambda too small: a reader who went on in vain counts
+    as gone. `method="likelihood"` maximises the likelihood itself by EM. "auto" (the default) takes
+    the one whose perplexity is lower on training pages left out, as in `SDBN`.
 
     Learned: `attraction_`, alpha, which is also `relevance_`; `continuation_` (K,), lambda. At
     positions with no click above another row it is the mean of the others. `method_`, the method
@@ -137,8 +137,8 @@ class DCM(chain.ChainEMModel):
         super()._check_restored()
         check_array("continuation_", self.continuation_, (self.depth_,), low=0, high=1)
 
-    def _steps(self, lists: click_model.Lists) -> Steps:
-        return Steps(self._attraction(lists), self.continuation_[lists.position - 1], 1.0)
+    def _steps(self, lists: click_model.Lists) -> Chances:
+        return Chances(self._attraction(lists), self.continuation_[lists.position - 1], 1.0)
 
 
 def _lambda(went_on: FloatArray, stepped: FloatArray) -> FloatArray:
@@ -217,9 +217,9 @@ class CCM(chain.ChainEMModel):
         super()._check_restored()
         check_array("continuation_", self.continuation_, (3,), low=0, high=1)
 
-    def _steps(self, lists: click_model.Lists) -> Steps:
+    def _steps(self, lists: click_model.Lists) -> Chances:
         alpha = self._attraction(lists)
-        return Steps(alpha, _on_click(alpha, self.continuation_), float(self.continuation_[0]))
+        return Chances(alpha, _on_click(alpha, self.continuation_), float(self.continuation_[0]))
 
 
 def _on_click(alpha: FloatArray, tau: FloatArray) -> FloatArray:
@@ -312,9 +312,11 @@ class _Satisfaction(chain.ChainEMModel):
         check_number("satisfaction_mean_", self.satisfaction_mean_, low=0, high=1)
         check_number("perseverance_", self.perseverance_, low=0, high=1)
 
-    def _steps(self, lists: Lists) -> Steps:
+    def _steps(self, lists: Lists) -> Chances:
         sigma = lists.of_documents(self.satisfaction_, self.satisfaction_mean_)
-        return Steps(self._attraction(lists), self.perseverance_ * (1 - sigma), self.perseverance_)
+        return Chances(
+            self._attraction(lists), self.perseverance_ * (1 - sigma), self.perseverance_
+        )
 
 
 @method(
@@ -401,7 +403,7 @@ def _expect(
     """The E step, and of each document's clicks how many satisfied."""
     # A jump ahead of EM is cut off just below 1; where gamma is 1 by definition, it stays 1.
     gamma = 1.0 if always else fraction(float(state.gamma[0]), 1.0)
-    # Not quite 1: with gamma = 1 and sigma = 0 nobody ever leaves after a click, and 1 - g is 0.
+    # Not quite 1: with gamma = 1 and sigma = 0 no reader leaves after a click, and 1 - g is 0.
     g = np.minimum(gamma * (1 - state.sigma), HIGH)
     expected = chain.expect(counts, state.alpha, g, gamma)
     return expected, (counts.stepped - expected.went_on) * state.sigma / (1 - g)

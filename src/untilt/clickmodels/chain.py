@@ -23,7 +23,7 @@ from untilt.clickmodels.smoothing import HIGH, LOW, Smoothing, mean_rate, smooth
 from untilt.data.clicklog import ClickLog
 from untilt.errors import check_choice
 
-# Steps after which the means of the priors are taken from the fit, and held from then on.
+# Chances after which the means of the priors are taken from the fit, and held from then on.
 FIRST_ROUND = 20
 # Pseudo trials of the first round where the strength is learned. A strong prior would make rates
 # alike and so find itself confirmed: from 9 instead of 0.3 the strength of DBN's satisfaction came
@@ -37,7 +37,7 @@ State = TypeVar("State")
 Priors = TypeVar("Priors")
 
 
-class Steps(NamedTuple):
+class Chances(NamedTuple):
     """attraction : (rows,) alpha; on_click : (rows,) P(go on | click); on_skip : P(go on | not)."""
 
     attraction: FloatArray
@@ -66,7 +66,7 @@ class ChainModel(ClickModel):
     attraction_mean_: float = field(init=False)
 
     @abstractmethod
-    def _steps(self, lists: Lists) -> Steps:
+    def _steps(self, lists: Lists) -> Chances:
         """alpha, g and s of these rows."""
 
     def _attraction(self, lists: Lists) -> FloatArray:
@@ -213,7 +213,7 @@ def _draw(
 
 
 class TrailingLists(NamedTuple):
-    """Distinct lists of rows below the last click.
+    """Distinct lists of rows below the last click, without positions and clicks, unlike slates.
 
     indptr : (lists + 1,); document : (rows,)
     key : (lists,) of the click above, -1 without any; sessions : (lists,)
@@ -320,7 +320,7 @@ def expect(
 ) -> Expected:
     r"""The E step of every model of a reader who goes down and may leave.
 
-    With alpha the attraction, g = `on_click` of the last click (1 where there is none) and
+    With alpha the attraction, g = `on_click` of the last click (1 without one) and
     s = `on_skip`, the probability of no click from row r on, given that r is looked at, is
 
         b_r = (1 - alpha_r) (s b_{r+1} + 1 - s),  b = 1 below the last row

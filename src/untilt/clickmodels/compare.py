@@ -129,7 +129,7 @@ class Losses:
 class Units:
     """What is drawn anew in the bootstrap: queries, or single sessions of counted lists.
 
-    of_list : (lists,) unit of each list; per_session : whether a unit stands for `sessions` draws
+    of_list : (lists,) unit of each list; per_session : whether a unit is drawn `sessions` times
     sessions : (units,); shown : (units, K) impressions
     """
 
@@ -140,7 +140,7 @@ class Units:
 
     @property
     def per_session(self) -> bool:
-        """Whether each session is drawn by itself."""
+        """Whether single sessions are drawn."""
         return self.name == "session"
 
 
@@ -301,7 +301,7 @@ def labels_of(model: ClickModel, judged: JudgedLists) -> FloatArray:
 def _by_query(
     query: IntArray, relevance: FloatArray, label: FloatArray, *, everywhere: bool = False
 ) -> FloatArray:
-    """Correlations of queries that have one; with `everywhere` of all, NaN where there is none."""
+    """Correlations of queries that have one; with `everywhere` of all, NaN without one."""
     from scipy.stats import rankdata  # half a second to import
 
     correlations = []

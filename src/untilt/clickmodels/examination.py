@@ -1,4 +1,4 @@
-"""Models in which examination has parameters of its own: position-based and user browsing."""
+"""Models with parameters for examination: position-based and user browsing."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
@@ -269,7 +269,7 @@ class ExaminationModel(ClickModel):
         )
 
     def _state(self) -> dict[str, Any]:
-        """The curve too, or why there is none."""
+        """The curve too, or the reason why it is missing."""
         curve = self._bias
         told = {"no_curve_": str(curve)} if isinstance(curve, Exception) else {"curve_": curve}
         return {**super()._state(), **told}
@@ -358,7 +358,7 @@ class PBM(ExaminationModel, IndependentModel):
 class UBM(ExaminationModel):
     r"""The user browsing model: P(c_k = 1 | clicks above) = theta_{k, k'} gamma_d.
 
-    k' is the position of the last click above k, 0 where there is none ([dupret2008ubm]_). The
+    k' is the position of the last click above k, 0 without one ([dupret2008ubm]_). The
     clicks above are all observed, so given them rows are independent: EM runs on clicks and
     impressions per (query, document, k, k'), the same loop as for `PBM`. Scale: the most examined
     (k, k') has theta = 1.
@@ -480,7 +480,7 @@ def _not_comparable(position: int) -> IdentifiabilityError:
 
 @nb.njit(cache=True)
 def last_click(indptr: IntArray, position: IntArray, click: FloatArray) -> IntArray:
-    """(rows,) position of the last click above each row, 0 where there is none."""
+    """(rows,) position of the last click above each row, 0 without one."""
     last = np.zeros(len(position), dtype=np.int64)
     for i in range(len(indptr) - 1):
         k = 0

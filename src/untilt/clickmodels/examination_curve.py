@@ -91,7 +91,7 @@ def fit_curve(
     ----------
     start : (conditions,) where the search begins
     share : (K, conditions) of which the curve is the mean, rows with sum 1, 0 for conditions that
-        are not `comparable`; each condition by itself where not given
+        are not `comparable`; each condition alone where not given
     """
     clicks = counts.by_position(counts.clicks)
     use = comparable(counts) & (clicks > 0)

@@ -305,7 +305,7 @@ class NCM(click_model.ClickModel):
     likely a click is (`untilt.clickmodels.ncm` has the formula). Nothing is assumed about
     examination: what the clicks above mean is learned, and there is no curve over positions in it.
 
-    A document's vector is v = F x + e: learned from its features x, plus a vector of its own with a
+    A document's vector is v = F x + e: learned from its features x, plus its own vector with a
     normal prior of precision `prior_strength`, which draws rare documents to what their features
     say (to 0 without features). A document that was not in the log has e = 0. Where the features of
     a document change, its versions share e.
@@ -314,8 +314,8 @@ class NCM(click_model.ClickModel):
     2^(k-1) patterns of clicks above row k; two seconds for a thousand distinct lists of ten),
     and a mean over `n_samples` sampled readings for longer ones.
 
-    Fitted by mini-batches of distinct lists with their counts as weights, put into an order of
-    their own first: counts equal repeats, and the order of the log plays no part. Training needs
+    Fitted by mini-batches of distinct lists with their counts as weights, put into a fixed
+    order first: counts equal repeats, and the order of the log plays no part. Training needs
     JAX (the extra `neural`); prediction is NumPy.
 
     Learned: `reader_` (the network), `relevance_` (P(click) of a document alone at position 1, the
@@ -427,7 +427,7 @@ class NCM(click_model.ClickModel):
         return draw(self.reader_, lists.pages, uniform[:, 0])
 
     def _vectors(self, log: ClickLog, index: IntArray) -> FloatArray:
-        """(documents of the log, m); index -1 for a document without a vector of its own."""
+        """(documents of the log, m); index -1 for a document without its own vector."""
         own = np.append(self._own, np.zeros((1, self._own.shape[1])), axis=0)[index]
         given = self._given_features(log)
         if given.shape[1] != len(self._mean):
@@ -458,7 +458,7 @@ class NCM(click_model.ClickModel):
     def _train(self, log: ClickLog, features: FeatureArray) -> Trained:
         """Trained parameters; `features` (documents, d) are normalised, d may be 0.
 
-        Lists are put into an order of their own first: how the log was sorted or counted plays no
+        Lists are put into a fixed order first: how the log was sorted or counted plays no
         part.
         """
         log, held_out = self._split(in_own_order(log))

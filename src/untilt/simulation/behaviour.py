@@ -8,6 +8,7 @@ from scipy.special import ndtr
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, frozen
 from untilt._core.portable import Portable
+from untilt.bias.curve import affine_curves
 from untilt.errors import OptionError
 
 
@@ -73,10 +74,7 @@ class Behaviour(Portable):
 
     def affine(self) -> tuple[FloatArray, FloatArray]:
         """(alpha, beta) with P(click at k | got there) = alpha_k gamma + beta_k."""
-        if self.eps_plus is None or self.eps_minus is None:
-            return self.examination, np.zeros_like(self.examination)
-        alpha = self.examination * (self.eps_plus - self.eps_minus)
-        return alpha, self.examination * self.eps_minus
+        return affine_curves(self.examination, self.eps_plus, self.eps_minus)
 
     def of_documents(self, documents: IntArray) -> "Behaviour":
         """The tables of these documents alone, in this order."""

@@ -12,7 +12,7 @@ whatever gamma_i. With log theta_k(x) = z_k(x) the log-likelihood of the shares,
     L = sum_i sum_k c_ik log P_ik
 
 is that of a multinomial logit with offsets log n, concave in z, and hence in the coefficients of
-z_k(x) = B_k . (1, x). Its score sum_i (c_ik - c_i. P_ik) has mean zero for each document by itself:
+z_k(x) = B_k . (1, x). Its score sum_i (c_ik - c_i. P_ik) has mean zero for every document:
 the estimate is right for any relevance, and for clicks of any distribution with that mean
 [wooldridge1999]_. For one document at two positions it is the odds of the pair.
 """
@@ -42,12 +42,12 @@ from untilt.bias.contextual.curves import (
     evidence_of,
 )
 from untilt.bias.curve import SHARED_CLICKS
-from untilt.bias.estimator import check_clicks
+from untilt.bias.estimator import check_clicks, checked_depth, require_several
 from untilt.bias.log_ratios import LARGE_SHARE, MAXIMUM, NO_MAXIMUM, STAYS, effective_by_column
 from untilt.bias.position_graph import position_graph
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
-from untilt.errors import DepthError, IdentifiabilityError, OptionError, check_choice
+from untilt.errors import IdentifiabilityError, OptionError, check_choice
 from untilt.facts import joined, note
 from untilt.networks import mlp
 from untilt.networks.batches import PaddedRows
@@ -276,21 +276,6 @@ def _by_context(values: FloatArray, context: IntArray, n: int) -> FloatArray:
 FEWEST_TO_HOLD_OUT = 20
 
 
-@dataclass(frozen=True)
-class CurveTraining:
-    """How the network of `ContextualBias` is made and trained; see there."""
-
-    widths: tuple[int, ...]
-    activation: str
-    l2: float
-    epochs: int
-    batch_size: int
-    learning_rate: float
-    validation: float
-    patience: int
-    seed: int
-
-
 @dataclass(frozen=True, eq=False)
 class NetworkInputs:
     """Evidence with its contexts and their normalisation, and the curve without any context."""
@@ -303,7 +288,7 @@ class NetworkInputs:
 
 
 def fit_network(
-    inputs: NetworkInputs, options: CurveTraining, *, member: int = 0
+    inputs: NetworkInputs, options: "ContextualBias", *, member: int = 0
 ) -> tuple[Network, Trained]:
     """Train one network; member 0 on the queries as they are, others on bootstrap samples."""
     evidence = inputs.evidence
@@ -340,7 +325,7 @@ def _loss(activation: str) -> Loss:
         jax, jnp = mlp.jax_modules().jax, mlp.jax_modules().numpy
         z = mlp.apply_layers(params, batch["x"], activation) + batch["log_shown"]
         log_share = jax.nn.log_softmax(z, axis=1)
-        # Never shown there: no clicks, and log n stands at -30 rather than at minus infinity.
+        # Never shown there: no clicks, and log n is -30 rather than minus infinity.
         fit = jnp.sum(batch["mask"][:, None] * batch["clicks"] * log_share)
         return 0.5 * batch["l2_per_click"] * mlp.sum_of_squares(params) - batch["per_batch"] * fit
 
@@ -360,7 +345,7 @@ def _columns(
     }
 
 
-def _start(inputs: NetworkInputs, options: CurveTraining, member: int) -> Any:
+def _start(inputs: NetworkInputs, options: "ContextualBias", member: int) -> Any:
     """Random hidden layers; outputs at the curve without context, whatever the input."""
     depth = inputs.evidence.clicks.shape[1]
     widths = (inputs.contexts.values.shape[1], *options.widths, depth)
@@ -378,7 +363,7 @@ def _times_drawn(n_queries: int, seed: int, member: int) -> FloatArray:
     return draw.multinomial(n_queries, np.full(n_queries, 1 / n_queries)).astype(float)
 
 
-def _held_out(n_queries: int, options: CurveTraining, member: int) -> BoolArray:
+def _held_out(n_queries: int, options: "ContextualBias", member: int) -> BoolArray:
     """(queries,) which are not learned from but say when to stop."""
     held_out = np.zeros(n_queries, dtype=bool)
     if n_queries >= FEWEST_TO_HOLD_OUT and options.validation > 0:
@@ -388,7 +373,7 @@ def _held_out(n_queries: int, options: CurveTraining, member: int) -> BoolArray:
     return held_out
 
 
-def _stopping(inputs: NetworkInputs, options: CurveTraining, rows: IntArray) -> Stopping | None:
+def _stopping(inputs: NetworkInputs, options: "ContextualBias", rows: IntArray) -> Stopping | None:
     if len(rows) == 0:
         return None
     evidence = inputs.evidence.take(rows)
@@ -517,12 +502,9 @@ class ContextualBias(BaseEstimator):
         design = np.ones((len(contexts.values), 1))
         start = self._maximum(Problem(evidence, design, np.zeros(1))).B[:, 0]
         inputs = NetworkInputs(evidence, contexts, mean, scale, start)
-        options = CurveTraining(
-            **{name: getattr(self, name) for name in CurveTraining.__dataclass_fields__}
-        )
-        network, trained = fit_network(inputs, options)
+        network, trained = fit_network(inputs, self)
         members = tuple(
-            fit_network(inputs, options, member=m)[0] for m in range(1, self.n_bootstrap + 1)
+            fit_network(inputs, self, member=m)[0] for m in range(1, self.n_bootstrap + 1)
         )
         common = self._common(evidence, contexts, trained.status)
         return NetworkCurves(**common, network=network, members=members)
@@ -559,16 +541,8 @@ class ContextualBias(BaseEstimator):
 
 def _to_depth(log: ClickLog, contexts: Contexts, depth: int | None) -> tuple[ClickLog, Contexts]:
     """The top of the log, with the contexts of the lists that are left."""
-    depth = log.depth if depth is None else depth
-    if not 1 <= depth <= log.depth:
-        raise DepthError(
-            f"depth must be one of the positions 1..{log.depth} of the log. Got {depth} instead."
-        )
-    if depth == 1:
-        raise IdentifiabilityError(
-            "only position 1 is asked for or shown, and examination is relative to it: there is "
-            "nothing to estimate. Read the deeper positions of the log, too."
-        )
+    depth = checked_depth(log, depth)
+    require_several(depth)
     if depth == log.depth:
         return log, contexts
     kept_rows = ragged.keep_rows(log.indptr, log.position <= depth)

@@ -130,6 +130,8 @@ class Contexts:
 class Evidence:
     """One row for each (document, context) that was shown at several positions and clicked.
 
+    Dense over positions, unlike `PositionCounts`: a share needs all positions of its row.
+
     impressions, clicks : (rows, K); context : (rows,) index into `Contexts`, never falling
     query : (rows,) the units that errors are clustered by
     """
@@ -155,7 +157,7 @@ def contexts_of(
     """The context of each list, checked and without repeats.
 
     context : an array or a mapping of query ids; where not given, the context columns of the log,
-        as numbers in the way of `columns`, or of a way of their own
+        as numbers in the way of `columns`, or of `ContextColumns.of`
     """
     check_choice("per", per, PER)
     if context is None and log.context:
@@ -225,7 +227,7 @@ def _by_id(log: ClickLog, context: Mapping[Any, npt.ArrayLike], per: str) -> Flo
             f"{missing[0]!r}. Give one for each query id, in the type of log.query_id."
         )
     some = next(np.atleast_1d(context[i]) for i in ids if i in context)
-    absent = np.zeros(len(some))  # never looked at: these queries were shown to nobody
+    absent = np.zeros(len(some))  # not read: these queries were never shown
     rows = [np.atleast_1d(context.get(i, absent)) for i in ids]
     if len({row.shape for row in rows}) > 1:
         raise ShapeError("context must have the same number of values for every query.")
@@ -260,7 +262,7 @@ def _check_finite(given: FloatArray, used: IntArray, per: str) -> None:
         )
 
 
-MOST_CONTEXTS = 20  # that have a curve of their own in one bias
+MOST_CONTEXTS = 20  # with separate curves in one bias
 
 # d numbers, rows of them, or named columns.
 OneContext = npt.ArrayLike | Mapping[str, npt.ArrayLike]
@@ -368,7 +370,7 @@ class ContextualCurve(Portable):
         return tuple(groups)
 
     def examples(self, *, most: int = 5) -> dict[str, tuple[float, PositionBias]]:
-        """Curves to look at, by name, with the number of sessions that each stands for.
+        """Curves to look at, by name, with the number of sessions of each.
 
         One for each context where the columns have names and there are at most `most` contexts;
         else three groups of about equal sessions, steepest first.
@@ -504,7 +506,7 @@ class LinearCurves(ContextualCurve):
             )
         X = self._design(self.contexts)
         n, K = len(X), self.depth
-        # Each context by itself, and their mean: rows of shares.
+        # Each context alone, and their mean: rows of shares.
         share = np.vstack([np.eye(n), self.sessions[None, :] / self.sessions.sum()])
         theta = share[:, :, None] * np.exp(X @ self.B.T)  # (curves, contexts, K)
         total = theta.sum(axis=1)

@@ -1,7 +1,7 @@
 r"""Clicks that are affine in relevance, P(click at k) = alpha_k gamma_d + beta_k: fit and errors.
 
-Without trust bias beta = 0 and alpha = theta. With gamma given, each position is a concave problem
-of its own.
+Without trust bias beta = 0 and alpha = theta. With gamma given, each position is a separate concave
+problem.
 
 For the errors the relevance of each document is a nuisance parameter: estimated with the curves, it
 takes information from them. With the score s = (c - n p) / (p (1 - p)) and the weight

@@ -82,7 +82,7 @@ class TreeOptions:
 
 @dataclass(frozen=True, eq=False)
 class LearnedFit:
-    """Relevance learned from features, cross-fitted, with curves of its own.
+    """Relevance learned from features, cross-fitted, with the curves fitted along with it.
 
     history : (rounds,) log-likelihood of the held-out queries
     best_round : trees per fold, or epochs of the networks, that were kept
@@ -355,7 +355,7 @@ class NetworkOptions:
             raise OptionError(f"l2 must be at least 0. Got {self.l2} instead.")
 
 
-class _State(NamedTuple):
+class _NetworkState(NamedTuple):
     """What a step changes: stacked networks, their optimiser, and the running sums (2, K)."""
 
     networks: Any
@@ -416,7 +416,7 @@ class CrossFittedNetworks(CrossFitted):
         alpha = start_affine(self.cells).alpha
         sums = np.stack([alpha, np.ones_like(alpha)]).astype(np.float32)
         optimiser = mlp.Optimiser(options.optimiser).direction().init(networks)
-        self.state = _State(networks, optimiser, sums)
+        self.state = _NetworkState(networks, optimiser, sums)
 
     def grow(self, affine: AffineFit) -> None:  # noqa: ARG002
         """One epoch; theta comes from the running sums."""
@@ -425,7 +425,7 @@ class CrossFittedNetworks(CrossFitted):
         for batch in self.batches.epoch(self.epoch):
             rho = (self.n_batches + 2.0) ** -_FORGETTING
             rates = np.array([options.learning_rate, rho], np.float32)
-            self.state = _State(*step(self.state, rates, batch, self.constants))
+            self.state = _NetworkState(*step(self.state, rates, batch, self.constants))
             self.n_batches += 1
         self.epoch += 1
 
@@ -452,7 +452,7 @@ def em_step(activation: str, optimiser: mlp.Optimiser) -> Any:
     jax, jnp, _ = mlp.jax_modules()
     direction = optimiser.direction()
 
-    def step(state: _State, rates: Any, batch: Any, constants: Any) -> tuple[Any, Any, Any]:
+    def step(state: _NetworkState, rates: Any, batch: Any, constants: Any) -> tuple[Any, Any, Any]:
         theta = jnp.clip(state.sums[0] / state.sums[1], NETWORK_EDGE, 1 - NETWORK_EDGE)
         theta = theta[batch["position"]]
         # Networks (F, cells): each learns from all folds but its own.
@@ -536,10 +536,10 @@ def predicted_position(
 ) -> FloatArray:
     """(documents,) a score that rises with the position, by models blind to their own fold.
 
-    A document stands where its score r(x) puts it among its competitors. Given the score, the place
-    is left to the competitors, so documents alike in r(x) are comparable whatever their relevance.
-    But the score must be known well. It is learned from the order of the documents of one query,
-    pair by pair:
+    A document is shown where its score r(x) puts it among its competitors. Given the score, the
+    place is left to the competitors, so documents alike in r(x) are comparable whatever their
+    relevance. But the score must be known well. It is learned from the order of the documents of
+    one query, pair by pair:
 
         minimise  sum over pairs, i above j,  log(1 + exp(s(x_i) - s(x_j)))
 
@@ -617,7 +617,7 @@ def _trees(features: FeatureArray, start: FloatArray, pairs: _Pairs, options: Tr
 
 
 def _standardised(features: FeatureArray) -> FloatArray:
-    """Mean 0 and spread 1; what is missing counts as the mean."""
+    """Mean 0 and spread 1; missing values count as the mean."""
     X = np.array(features, dtype=np.float64)
     known = np.isfinite(X)
     X[~known] = 0.0

@@ -30,12 +30,12 @@ from untilt.bias.em.learned_relevance import (
 )
 from untilt.bias.em.relevance import (
     FEWEST_DOCUMENTS,
-    Numbers,
     RelevanceFit,
     StratifiedFit,
     position_based_em,
     several_positions,
     stratified,
+    widened,
 )
 from untilt.bias.estimator import BiasEstimator, counts_to
 from untilt.bias.log_ratios import Uncertainty, from_log_ratios
@@ -204,15 +204,21 @@ class EMEstimator(BiasEstimator):
         fit: RelevanceFit,
         free: BoolArray,
         jacobian: FloatArray,
-        numbers: Numbers,
+        numbers: Callable[[AffineFit], FloatArray],
     ) -> Uncertainty:
-        """(m, m) covariance of the `numbers` by formula or resamples; as in `RelevanceFit`."""
+        """(m, m) covariance of m `numbers` of the curves, by formula or from resamples."""
         reason = self._without_interval(cells, fit)
         if reason is not None:
             return Uncertainty(np.full((len(jacobian), len(jacobian)), np.nan), reason)
         if self.n_bootstrap:
             return self._resampled(cells, lambda drawn: numbers(self._fit(drawn, features).affine))
-        return fit.uncertainty(cells, free, jacobian, numbers)
+        errors = fit.uncertainty(cells, free, jacobian)
+        if fit.coarse is None:
+            return errors
+        # Coarse strata may leave no slope at an anchor: then they tell nothing.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            change = numbers(fit.coarse) - numbers(fit.affine)
+        return widened(errors, np.where(free[: len(change)], change, 0))
 
     def _resampled(
         self, cells: PositionCounts, curve: Callable[[PositionCounts], FloatArray]
@@ -386,7 +392,7 @@ class RegressionEM(EMEstimator):
     It needs no document at two positions, and it is as good as the features: whatever the
     production ranker used beyond them is taken for examination.
 
-    With counts, each (query, document) has a gamma of its own: no such assumption, but positions
+    With counts, each (query, document) has its own gamma: no such assumption, but positions
     must share documents, and documents need impressions, about 100 sessions per query: with 30
     curves were 1 to 6% too high, with 10 they were 11 to 21%, where `AllPairs` was within 5%
     (docs/estimators/regression-em.md).
@@ -407,7 +413,7 @@ class RegressionEM(EMEstimator):
     n_trees, learning_rate, n_leaves, min_data_in_leaf : of the trees, n_trees at most
     folds : of the queries; a query's relevance comes from trees that have not seen it
     early_stopping : rounds without a gain on held-out queries before the trees stop
-    n_bootstrap : resamples of queries for the errors, each a fit of its own. 0: by formula, the
+    n_bootstrap : resamples of queries for the errors, each with its own fit. 0: by formula, the
         larger of clustered by query and session noise
     n_threads : of LightGBM; by the size of the data where not given
     network : options of relevance="network", such as {"widths": (64, 32), "epochs": 100}; see
@@ -476,14 +482,10 @@ class RegressionEM(EMEstimator):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DocumentsFit(RelevanceFit):
-    """Curves where each document has a relevance of its own; without trust bias."""
+    """Curves where each document has its own relevance; without trust bias."""
 
     def uncertainty(
-        self,
-        cells: PositionCounts,
-        free: BoolArray,
-        jacobian: FloatArray,
-        numbers: Numbers,  # noqa: ARG002
+        self, cells: PositionCounts, free: BoolArray, jacobian: FloatArray
     ) -> Uncertainty:
         """With what relevances fitted to few clicks each may have done to the curve."""
         errors = uncertainty_of_affine(cells, self.affine, free, jacobian)
@@ -495,8 +497,8 @@ def _with_incidental(
 ) -> Uncertainty:
     """With what relevances fitted to few clicks each may have done to the curve.
 
-    `fit_shares` needs no relevance. As much of its difference as noise does not explain is an
-    error of its own; the noise of two estimates, one with all the information, is the difference
+    `fit_shares` needs no relevance. As much of its difference as noise does not explain is a
+    further error; the noise of two estimates, one with all the information, is the difference
     of their variances. Where documents have few impressions, or theta is at its bound and has no
     sampling error at all, the whole difference is, and errors are at least those of `fit_shares`.
     """
@@ -558,7 +560,7 @@ def _with_gaps(bias: PositionBias, shown: BoolArray) -> PositionBias:
     """The curve of the positions `shown` (K,), and between them where none was (an advert, say).
 
     log theta there lies on the straight line between its neighbours above and below. How the line
-    bends is not known: half of the difference of the two counts as an error of its own.
+    bends is not known: half of the difference of the two counts as a further error.
     """
     if shown.all():
         return bias

@@ -4,7 +4,6 @@ Counts are those of `untilt.data.counts`: n impressions and c clicks of a docume
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -47,10 +46,6 @@ START_NOISE = 0.1
 LOW = 1 - CEILING
 
 
-# The numbers that an estimator reports of curves, such as log ratios of alpha.
-Numbers = Callable[[AffineFit], FloatArray]
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RelevanceFit:
     """Curves fitted together with one kind of relevance.
@@ -58,21 +53,23 @@ class RelevanceFit:
     affine : the curves; gamma of a document as the curves were fitted with it
     learned : gamma of each document to be reported, with curves on its scale
     history, status : of EM
+    coarse : `affine` from coarser strata, where there are strata; what changes is an error too
     """
 
     affine: AffineFit
     learned: AffineFit
     history: FloatArray
     status: Fact
+    coarse: AffineFit | None = None
 
     @abstractmethod
     def uncertainty(
-        self, cells: PositionCounts, free: BoolArray, jacobian: FloatArray, numbers: Numbers
+        self, cells: PositionCounts, free: BoolArray, jacobian: FloatArray
     ) -> Uncertainty:
-        """(m, m) covariance of m `numbers`; `free` and `jacobian` as in `uncertainty_of_affine`."""
+        """(m, m) covariance of m numbers; parameters as in `uncertainty_of_affine`."""
 
 
-class Examined(NamedTuple):
+class PositionBased(NamedTuple):
     """theta (K,) and gamma (documents,), both in (0, 1); only products mean anything."""
 
     theta: FloatArray
@@ -92,7 +89,7 @@ def several_positions(cells: PositionCounts, *, clicked: bool) -> PositionCounts
 
 def position_based_em(
     cells: PositionCounts, *, tolerance: float, max_steps: int
-) -> EMResult[Examined]:
+) -> EMResult[PositionBased]:
     r"""Maximise sum c log(theta_k gamma_d) + (n - c) log(1 - theta_k gamma_d).
 
     E step  P(e=1, r=0 | c=0) = theta (1 - gamma) / (1 - theta gamma)
@@ -105,12 +102,12 @@ def position_based_em(
     theta = start_theta(cells)
     gamma = start_gamma(cells, theta)
 
-    def step(state: Examined) -> tuple[Examined, float]:
+    def step(state: PositionBased) -> tuple[PositionBased, float]:
         theta, gamma, likelihood = _position_based_step(cells.arrays, *state)
-        return Examined(theta, gamma), likelihood
+        return PositionBased(theta, gamma), likelihood
 
     return run_em(
-        Examined(theta, gamma),
+        PositionBased(theta, gamma),
         step,
         tolerance=tolerance,
         max_steps=max_steps,
@@ -248,21 +245,16 @@ FEWEST_DOCUMENTS = CLASSES[0] ** 2 * POSITION_CLASSES * DOCUMENTS_PER_STRATUM[Fa
 class StratifiedFit(RelevanceFit):
     """Curves from strata, and the learned relevance that sorted them.
 
-    gamma of a document in `affine` is that of its stratum; coarse : the same from coarser strata
-    stratum : (documents,) stratum of each
+    gamma of a document in `affine` is that of its stratum; stratum : (documents,) of each
     """
 
-    coarse: AffineFit
     stratum: IntArray
 
     def uncertainty(
-        self, cells: PositionCounts, free: BoolArray, jacobian: FloatArray, numbers: Numbers
+        self, cells: PositionCounts, free: BoolArray, jacobian: FloatArray
     ) -> Uncertainty:
-        """With what coarser strata change; they may leave no slope, and then change nothing."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            change = numbers(self.coarse) - numbers(self.affine)
-        errors = uncertainty_of_strata(cells, self, free, jacobian)
-        return widened(errors, np.where(free[: len(change)], change, 0))
+        """As `uncertainty_of_strata` has it."""
+        return uncertainty_of_strata(cells, self, free, jacobian)
 
 
 def stratified(
@@ -375,7 +367,7 @@ def uncertainty_of_strata(
 
 
 def widened(errors: Uncertainty, change: FloatArray) -> Uncertainty:
-    """With the change that coarser strata make to the numbers, as an error of its own."""
+    """With the change that coarser strata make to the numbers, as a further error."""
     change = np.where(np.isfinite(change), change, 0.0)
     return replace(
         errors,
@@ -466,11 +458,7 @@ class MixtureFit(RelevanceFit):
     group: IntArray
 
     def uncertainty(
-        self,
-        cells: PositionCounts,
-        free: BoolArray,
-        jacobian: FloatArray,
-        numbers: Numbers,  # noqa: ARG002
+        self, cells: PositionCounts, free: BoolArray, jacobian: FloatArray
     ) -> Uncertainty:
         """As `uncertainty_of_mixture` has it."""
         return uncertainty_of_mixture(cells, self, free, jacobian)
@@ -488,11 +476,11 @@ def mixture_em(cells: PositionCounts, *, tolerance: float, max_steps: int) -> Mi
     P(click) = z+_k gamma + z-_k (1 - gamma),   gamma of a document one of M values, with shares pi
 
     z+_k = theta_k eps+_k = alpha_k + beta_k and z-_k = theta_k eps-_k = beta_k: the clicks know no
-    more than these products. A gamma of its own for each document would be fitted to the noise of
+    more than these products. A separate gamma for each document would be fitted to the noise of
     its few clicks, and the more parameters the more documents: with 100 sessions per query such
     curves were off by a fifth, with the distribution by 2% (docs/estimators/trust-em.md). Values
     and shares are free, so no shape is assumed. Documents are grouped by their mean position, each
-    group with shares of its own: a good ranker shows relevant documents higher, and one
+    group with its own shares: a good ranker shows relevant documents higher, and one
     distribution for all would take that for examination.
     """
     group, values = groups_by_position(cells), start_values(cells)

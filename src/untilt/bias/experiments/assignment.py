@@ -174,6 +174,12 @@ def swapped_lists(log: ClickLog, ranker: SwapNames) -> tuple[BoolArray, IntArray
     return part, swapped
 
 
+def rank_before_swap(log: ClickLog, swapped: IntArray) -> IntArray:
+    """(rows,) the position of each row before the swap of its list, (lists, 2)."""
+    a, b = np.repeat(swapped, np.diff(log.indptr), axis=0).T
+    return np.where(log.position == a, b, np.where(log.position == b, a, log.position))
+
+
 def refuse(what: str, facts: Iterable[Fact]) -> None:
     """Raise where a test of the experiment failed, with its figures."""
     failed = [fact for fact in facts if fact.severity == "serious"]

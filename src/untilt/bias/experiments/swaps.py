@@ -14,6 +14,7 @@ from untilt.bias.estimator import BiasEstimator
 from untilt.bias.experiments.assignment import (
     SwapNames,
     experiments_of,
+    rank_before_swap,
     refuse,
     swapped_lists,
 )
@@ -276,11 +277,9 @@ class _Strata:
 def _strata(log: ClickLog, swapped: IntArray, reach: IntArray) -> _Strata:
     """By experiment and by how far lists `reach`, (lists,)."""
     lengths = ragged.lengths(log.indptr)
-    a, b = np.repeat(swapped, lengths, axis=0).T
-    rank = np.where(log.position == a, b, np.where(log.position == b, a, log.position))
     code = experiments_of(log) * (log.depth + 1) + reach
     of_list = np.unique(code, return_inverse=True)[1]
-    return _Strata(rank, of_list, np.repeat(of_list, lengths))
+    return _Strata(rank_before_swap(log, swapped), of_list, np.repeat(of_list, lengths))
 
 
 def _last_position(log: ClickLog) -> IntArray:
@@ -317,14 +316,14 @@ def _document_cells(log: ClickLog, swapped: IntArray, depth: int) -> PositionCou
 
 
 @dataclass(frozen=True, eq=False)
-class _Units:
+class _UnitCells:
     """Cells of units instead of documents, and the cell of each row of the lists."""
 
     cells: PositionCounts
     cell_of_row: IntArray
 
 
-def _units(log: ClickLog, swapped: IntArray, depth: int) -> _Units:
+def _units(log: ClickLog, swapped: IntArray, depth: int) -> _UnitCells:
     strata = _strata(log, swapped, _last_position(log))
     # Below the lowest swap nothing is compared; those rows go to units that no pair uses.
     code = strata.of_row * (log.depth + 1) + strata.rank
@@ -338,11 +337,11 @@ def _units(log: ClickLog, swapped: IntArray, depth: int) -> _Units:
     key = cells.document[cells.document_index] * (depth + 1) + cells.position
     cell_of_row = np.full(len(unit), -1)
     cell_of_row[near] = np.searchsorted(key, unit[near] * (depth + 1) + log.position[near])
-    return _Units(cells, cell_of_row)
+    return _UnitCells(cells, cell_of_row)
 
 
 def _uncertainty(
-    log: ClickLog, units: _Units, equations: PairEquations, z: FloatArray
+    log: ClickLog, units: _UnitCells, equations: PairEquations, z: FloatArray
 ) -> Uncertainty:
     """Each row adds (label - expected) times the effect of a click there, summed by query.
 

@@ -35,7 +35,7 @@ from scipy import special
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, BoolArray, FeatureArray, FloatArray, IntArray, sum_by
 from untilt._core.grouping import group_equal_lists
-from untilt.bias.experiments.assignment import experiments_of
+from untilt.bias.experiments.assignment import experiments_of, rank_before_swap
 from untilt.data.clicklog import ClickLog
 from untilt.facts import Fact, Sentence, note, serious, warning
 
@@ -122,7 +122,7 @@ FEW_WITHOUT_CLICK = 0.1  # share of the sessions; with fewer, sessions were chos
 
 
 @dataclass(frozen=True)
-class Limits:
+class Departure:
     """How large a departure must be, besides its p-value, before it counts.
 
     positions : documents at the same position, above the 1 of random order
@@ -135,12 +135,14 @@ class Limits:
     correlation: float = 0.0
 
 
-FINE, GROSS = Limits(), Limits(positions=0.1, orders=0.1, correlation=0.1)
+FINE, GROSS = Departure(), Departure(positions=0.1, orders=0.1, correlation=0.1)
 
 
 @dataclass(frozen=True, eq=False)
 class _Frames:
     """Sessions that showed the same documents of a query in the same slots.
+
+    Moments of pairs of sessions, so neither counts nor slates.
 
     documents, sessions : (frames,) n and m
     same_position : (frames,) sum over pairs of sessions of the documents at the same position
@@ -205,7 +207,7 @@ def _frames(log: ClickLog) -> _Frames:
     documents = log.document[order]
     groups = group_equal_lists(log.indptr, [documents, log.position], [log.query])
     n = ragged.lengths(log.indptr)
-    # A document that stands twice has no position of its own; lists with one are left out.
+    # A document shown twice has no single position; lists with one are left out.
     owner = ragged.list_of_row(log.indptr)
     again = (owner[1:] == owner[:-1]) & (documents[1:] == documents[:-1])
     usable = n >= 2
@@ -292,7 +294,7 @@ def _chance(n: int) -> float:
     return 1 / factorial(n) if n <= 170 else 0.0
 
 
-def _positions(frames: _Frames, limits: Limits) -> Tested | None:
+def _positions(frames: _Frames, limits: Departure) -> Tested | None:
     total, all_pairs = _Sum(), 0.0
     for n in np.unique(frames.documents).tolist():
         at = frames.documents == n
@@ -319,7 +321,7 @@ def _positions(frames: _Frames, limits: Limits) -> Tested | None:
     return fact, "positions", total.p_value
 
 
-def _orders(frames: _Frames, limits: Limits) -> Tested | None:
+def _orders(frames: _Frames, limits: Departure) -> Tested | None:
     total, all_pairs, expected = _Sum(), 0.0, 0.0
     for n in np.unique(frames.documents).tolist():
         at = frames.documents == n
@@ -363,7 +365,7 @@ def _repeats_p_value(total: _Sum, repeats: int) -> float:
     return total.p_value
 
 
-def _other_sessions(lists: ClickLog, others: ClickLog, limits: Limits) -> Tested | None:
+def _other_sessions(lists: ClickLog, others: ClickLog, limits: Departure) -> Tested | None:
     shown = sum_by(others.document, others.row_count, others.n_documents)
     summed = sum_by(others.document, others.row_count * others.position, others.n_documents)
     known = shown > 0
@@ -428,7 +430,7 @@ def _knows_click(log: ClickLog, x: FeatureArray) -> bool:
     return bool(max(above.mean(), below.mean()) >= 0.9)
 
 
-def _feature_correlations(lists: ClickLog, usable: BoolArray, limits: Limits) -> Tested | None:
+def _feature_correlations(lists: ClickLog, usable: BoolArray, limits: Departure) -> Tested | None:
     assert lists.features is not None
     covariance, variance, spread = _rank_sums(
         lists.indptr, lists.document, lists.position, lists.sessions, lists.features
@@ -481,7 +483,7 @@ def _rank_sums(
                     xx += dx * dx
                     pp += dp * dp
                     xp += dx * dp
-            # A spread that is rounding error alone is none.
+            # A spread that is rounding error alone does not count.
             if xx > 1e-12 * (x_sum * x_sum / n + 1e-300):
                 T[j] += count[i] * xp
                 V[j] += count[i] * xx * pp / (n - 1)
@@ -553,8 +555,7 @@ def _experiment(log: ClickLog, part: BoolArray, swapped: IntArray) -> _Experimen
     depth = int(pairs.max())
     reach = lists.position[lists.indptr[:-1]] <= depth  # lists that have a row above the cut
     lists, pairs, length = lists.take(reach).top(depth), pairs[reach], length[reach]
-    a, b = np.repeat(pairs, ragged.lengths(lists.indptr), axis=0).T
-    rank = np.where(lists.position == a, b, np.where(lists.position == b, a, lists.position))
+    rank = rank_before_swap(lists, pairs)
     order = ragged.order_within_lists(lists.indptr, rank)
     keys = [lists.document[order], rank[order]]
     experiment = experiments_of(lists)

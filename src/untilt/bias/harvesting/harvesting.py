@@ -463,7 +463,7 @@ def _only(cells: PositionCounts, index: IntArray) -> PositionCounts:
 
 
 def _ends(bias: PositionBias) -> FloatArray:
-    """(2, K) the ends of the intervals of log theta, from theta; infinite where there are none."""
+    """(2, K) the ends of the intervals of log theta, from theta; infinite without an interval."""
     if bias.low is None or bias.high is None:
         return np.repeat([[-np.inf], [np.inf]], bias.depth, axis=1)
     with np.errstate(divide="ignore"):

@@ -22,11 +22,11 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray
 from untilt.bias.curve import SHARED_CLICKS
-from untilt.bias.estimator import counts_to
+from untilt.bias.estimator import counts_to, require_several
 from untilt.bias.log_ratios import LARGE_SHARE, STAYS, Uncertainty, larger_error
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import Cells, PositionCounts
-from untilt.errors import IdentifiabilityError, check_choice
+from untilt.errors import check_choice
 from untilt.facts import Fact, warning
 
 FEW_CLICKS_SENTENCE = warning(
@@ -40,7 +40,7 @@ FEW_CLICKS = 10
 
 @dataclass(frozen=True, eq=False)
 class PairSums:
-    """W and C, both (K, K) with a zero diagonal, of cells and a choice of weights."""
+    """W and C, both (K, K) with a zero diagonal: sums over documents by pair of positions."""
 
     weight: FloatArray
     clicked: FloatArray
@@ -175,11 +175,7 @@ def _laplacian(curvature: FloatArray) -> FloatArray:
 def counts_of_pairs(log: ClickLog, depth: int | None) -> PositionCounts:
     """The counts of positions 1..depth, at least two of them; all of the log where not given."""
     cells = counts_to(log, depth)
-    if cells.depth == 1:
-        raise IdentifiabilityError(
-            "only position 1 is asked for or shown, and examination is relative to it: there is "
-            "nothing to estimate. Read the deeper positions of the log, too."
-        )
+    require_several(cells.depth)
     return cells
 
 
