@@ -532,8 +532,23 @@ def affine_curves(bias: BiasLike | None, depth: int) -> tuple[FloatArray, FloatA
             "this objective needs the position bias: give bias=..., for instance an estimate "
             "(ut.AllPairs().fit(log).bias_) or a curve (ut.PowerLaw(1.0))."
         )
+    return curves_at(bias, depth)
+
+
+def curves_at(bias: BiasLike | None, depth: int) -> tuple[FloatArray, FloatArray]:
+    """(alpha, beta) at positions 1..depth; ones and zeros without a bias."""
+    if bias is None:
+        return np.ones(depth), np.zeros(depth)
     alpha, beta = as_position_bias(bias, depth).affine()
     return alpha[:depth], beta[:depth]
+
+
+def no_feature_varies(lists: TrainingLists) -> OptionError:
+    """The error for features that tell no document from another."""
+    return OptionError(
+        f"all {len(lists.feature_names)} features are constant over the {lists.n_documents} "
+        "shown documents, so there is nothing to learn from. Give read_log other feature columns."
+    )
 
 
 def nothing_to_learn() -> OptionError:

@@ -11,7 +11,7 @@ from untilt._core.arrays import FeatureArray, FloatArray, IntArray, Missing, sum
 from untilt._core.feature_table import known_values
 from untilt.bias.contextual.curves import ContextualCurve, contexts_of
 from untilt.bias.experiments.assignment import baseline_lists
-from untilt.bias.given import BiasLike, as_position_bias, numbered_for
+from untilt.bias.given import BiasLike, numbered_for
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import corrected_clicks, position_counts
 from untilt.data.judged import JudgedLists
@@ -26,6 +26,7 @@ from untilt.objectives.hierarchical import (
     evenly,
     fit_hierarchy,
 )
+from untilt.rankers.learning_data import curves_at
 
 # How well scores explain clicks they have not seen: the held-out click likelihood.
 #
@@ -91,14 +92,6 @@ def _by_context(log: ClickLog, curve: ContextualCurve) -> tuple[Any, ...]:
 def of_positions(bias: BiasLike | ContextualCurve | None) -> BiasLike | None:
     """The same; of a curve for each context the mean over the sessions."""
     return bias.average() if isinstance(bias, ContextualCurve) else bias
-
-
-def curves_at(bias: BiasLike | None, depth: int) -> tuple[FloatArray, FloatArray]:
-    """(alpha, beta) at positions 1..depth; ones and zeros without a bias."""
-    if bias is None:
-        return np.ones(depth), np.zeros(depth)
-    alpha, beta = as_position_bias(bias, depth).affine()
-    return alpha[:depth], beta[:depth]
 
 
 @dataclass(eq=False)
@@ -180,15 +173,12 @@ def held_out_likelihood(
     log: ClickLog, bias: BiasLike | ContextualCurve | None
 ) -> HeldOutLikelihood:
     """The clicks of a log that no model has seen, under this bias."""
-    if log.features is None:
-        raise OptionError("the held-out log has no features to score.")
-    if log.n_lists == 0:
-        raise OptionError("the held-out log has no sessions to judge by.")
+    features = check_held_out(log)
     shown = np.flatnonzero(np.bincount(log.document, minlength=log.n_documents) > 0)
     cells = cells_of(log, bias, shown)
     queries = np.unique(log.doc_query[shown])
     return HeldOutLikelihood(
-        features=log.features[shown],
+        features=features[shown],
         cells=cells,
         sessions=sum_by(log.query, log.sessions, log.n_queries)[queries],
     )
@@ -320,10 +310,7 @@ def check_held_out(log: ClickLog) -> FeatureArray:
 def held_out_clicks(log: ClickLog, bias: BiasLike | None) -> HeldOutClicks:
     """Credit of each shown document; without a bias every click counts the same."""
     features = check_held_out(log)
-    alpha, beta = np.ones(log.depth), np.zeros(log.depth)
-    if bias is not None:
-        alpha, beta = as_position_bias(bias, log.depth).affine()
-    clicks, exposure = corrected_clicks(log, alpha, beta)
+    clicks, exposure = corrected_clicks(log, *curves_at(bias, log.depth))
     production = log.take(baseline_lists(log))
     slates, _ = slates_of(production, by_slots=True)
     shown = np.unique(slates.document)

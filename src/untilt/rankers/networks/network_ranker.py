@@ -35,7 +35,7 @@ from untilt.networks.ranking_losses import scores_function, slopes_function
 from untilt.networks.together import train_together
 from untilt.networks.training import Loss, NetworkTraining, Stopping, Trained, compiled_value
 from untilt.rankers.base import Ranker, check_positive, check_rounds
-from untilt.rankers.learning_data import TrainingLists
+from untilt.rankers.learning_data import TrainingLists, no_feature_varies
 from untilt.rankers.validation import (
     as_in_training,
     held_out_clicks,
@@ -327,11 +327,7 @@ def inputs_of(lists: TrainingLists, transform: str) -> NetworkInputs:
     check_not_infinite(lists.features, lists.feature_names)
     mean, scale = normalisation(lists.features, transform=transform)
     if not scale.any():
-        raise OptionError(
-            f"all {len(lists.feature_names)} features are constant over the {lists.n_documents} "
-            "shown documents, so there is nothing to learn from. Give read_log other feature "
-            "columns."
-        )
+        raise no_feature_varies(lists)
     features = normalised(lists.features, mean, scale, transform)
     return NetworkInputs(features, mean, scale, lists.feature_names, lists.missing)
 

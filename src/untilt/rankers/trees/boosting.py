@@ -11,7 +11,7 @@ from untilt._core.feature_table import known_values
 from untilt._core.progress import progress
 from untilt._core.threads import kernel_threads, thread_count
 from untilt.errors import OptionError
-from untilt.rankers.learning_data import TrainingLists
+from untilt.rankers.learning_data import TrainingLists, no_feature_varies
 from untilt.rankers.trees.objectives import BoostingOptions, TreeObjective
 from untilt.rankers.validation import Validation
 
@@ -131,11 +131,7 @@ def check_features(lists: TrainingLists) -> None:
     """Raise where a feature is infinite, or where none of them varies."""
     known_values(lists.features, lists.feature_names, "keep")
     if not varies(lists.features):
-        raise OptionError(
-            f"all {len(lists.feature_names)} features are constant over the {lists.n_documents} "
-            "shown documents, so there is nothing to learn from. Give read_log other feature "
-            "columns."
-        )
+        raise no_feature_varies(lists)
 
 
 def refused(error: Exception, params: dict[str, Any]) -> OptionError:

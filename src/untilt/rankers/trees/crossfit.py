@@ -25,7 +25,6 @@ from untilt.catalog import storable
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError
-from untilt.metrics.metric import parse_metric
 from untilt.objectives.hierarchical import HierarchyFit
 from untilt.rankers.learning_data import TrainingLists
 from untilt.rankers.trees.boosting import (
@@ -38,7 +37,7 @@ from untilt.rankers.trees.boosting import (
     refused,
 )
 from untilt.rankers.trees.objectives import BoostingOptions, TreeObjective
-from untilt.rankers.validation import held_out_likelihood
+from untilt.rankers.validation import held_out_likelihood, validation_for
 from untilt.weighting.base import JointWeighting
 
 if TYPE_CHECKING:
@@ -402,8 +401,9 @@ def _judge(data: ClickLog | JudgedLists, bias: BiasLike | None) -> Callable[[Flo
             return float(judge.gain(last[0]).sum() / judge.sessions.sum())
 
         return likelihood
-    judged, metric = data, parse_metric("ndcg@10")
-    return lambda scores: float(np.mean(metric.per_list(scores, judged.labels, judged.indptr)))
+    labels = validation_for(data, None, None)
+    assert labels is not None
+    return labels.value
 
 
 def judged_by(data: ClickLog | JudgedLists, bias: BiasLike | None) -> str:
