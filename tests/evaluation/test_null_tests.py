@@ -76,7 +76,7 @@ def test_a_sound_log_passes(sound):
         assert (tests.same_order, tests.same_order_queries) == (0.0, 60)
         assert tests.permuted == pytest.approx(0, abs=1e-9)
         assert 0 < tests.permuted_error < 0.1
-        assert tests.lean == pytest.approx(0, abs=1e-12)
+        assert tests.clipping_bias == pytest.approx(0, abs=1e-12)
 
 
 @pytest.mark.parametrize("evaluator", [each.name for each in catalog.methods("evaluator")])
@@ -102,7 +102,14 @@ def test_the_same_seed_gives_the_same_result_and_inputs_are_untouched(sound):
 def test_counted_lists_are_repeated_sessions(sound):
     log, truth, _ = sound
     a, b = (ut.null_tests(each, truth, THETA) for each in (log, log.collapse()))
-    for name in ("difference", "std_error", "same_order", "lean", "by_curve", "relabelled_p"):
+    for name in (
+        "difference",
+        "std_error",
+        "same_order",
+        "clipping_bias",
+        "by_curve",
+        "relabelled_p",
+    ):
         assert getattr(a, name) == pytest.approx(getattr(b, name), abs=1e-12), name
 
 
@@ -200,12 +207,12 @@ def test_a_clip_that_makes_the_difference_is_found():
     new = rng.random(relevance.size)
     clipped, found = both(log, new, clip=0.6)
     # Seemingly worse, though all documents are equally relevant; the interval knows of the clip.
-    assert clipped.lean < found.value / 2
+    assert clipped.clipping_bias < found.value / 2
     assert found.value < 0 < found.interval.high
     certain = replace(found, interval=Interval(found.value - 0.01, found.value + 0.01))
     assert "null.lean" in codes(clipped.failures(certain))
     plain, honest = both(log, new)
-    assert plain.lean == pytest.approx(0, abs=1e-12)
+    assert plain.clipping_bias == pytest.approx(0, abs=1e-12)
     assert plain.failures(honest) == ()
 
 
@@ -241,7 +248,7 @@ def outcome(**other):
     sound = {
         "difference": 0.2, "std_error": 0.05, "same_order": 0.0, "same_order_queries": 5,
         "n_queries": 5, "relabelled_p": 0.001, "relabelled_outside": 0.05, "permuted": 0.0,
-        "permuted_error": 0.01, "lean": 0.0, "by_curve": 0.0, "level": 0.95,
+        "permuted_error": 0.01, "clipping_bias": 0.0, "by_curve": 0.0, "level": 0.95,
     }  # fmt: skip
     return NullTests(**{**sound, **other})
 
@@ -259,9 +266,9 @@ def outcome(**other):
         ({"permuted": 0.1}, "null.permuted"),
         ({"permuted": 0.03}, None),  # within the spread of one log
         ({"permuted": float("nan"), "permuted_error": float("nan")}, None),
-        ({"lean": 0.09}, None),
-        ({"lean": 0.11}, "null.lean"),
-        ({"lean": -0.5}, None),
+        ({"clipping_bias": 0.09}, None),
+        ({"clipping_bias": 0.11}, "null.lean"),
+        ({"clipping_bias": -0.5}, None),
     ],
 )
 def test_what_counts_as_a_failure(sound, other, code):

@@ -249,7 +249,7 @@ def with_null_tests(decided, **other):
     sound: dict[str, Any] = {
         "difference": 0.2, "std_error": 0.04, "same_order": 0.0, "same_order_queries": 200,
         "n_queries": 200, "relabelled_p": 0.001, "relabelled_outside": 0.05, "permuted": 0.001,
-        "permuted_error": 0.002, "lean": 0.0, "by_curve": 0.0, "level": 0.95,
+        "permuted_error": 0.002, "clipping_bias": 0.0, "by_curve": 0.0, "level": 0.95,
     }  # fmt: skip
     data = decided(0.2)
     tests = NullTests(**{**sound, **other})
@@ -276,7 +276,7 @@ def test_null_tests_that_pass_keep_the_verdict_and_are_shown(decided):
         ({"same_order": 0.1}, "null.same-order", 0),
         ({"relabelled_p": 0.4}, "null.relabelled", 1),
         ({"permuted": 0.1}, "null.permuted", 2),
-        ({"lean": 0.15}, "null.lean", 3),
+        ({"clipping_bias": 0.15}, "null.lean", 3),
     ],
 )
 def test_a_null_test_that_fails_takes_the_verdict_away(decided, other, code, row):

@@ -307,13 +307,13 @@ def relevance_score(counts: PositionCounts, rng: np.random.Generator) -> Relevan
     splits = int(np.clip(CELLS_OF_SPLITS // len(data.c), 1, MOST_SPLITS))
     score, variance, information, weight = (
         sum(each) / splits
-        for each in zip(*(_dealt(data, inverse, rng) for _ in range(splits)), strict=True)
+        for each in zip(*(_random_halves(data, inverse, rng) for _ in range(splits)), strict=True)
     )
     spread = np.sqrt(information.sum() / weight) if weight > 0 else 0.0
     return RelevanceScore(score, variance, information, float(spread))
 
 
-def _dealt(
+def _random_halves(
     data: Repeated, inverse: FloatArray, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray, FloatArray, float]:
     """Score, variance and information by query for one dealing; the information where x is 1."""

@@ -70,14 +70,13 @@ RULED_OUT = warning(
 WORSE_THAN_SHOWN = warning(
     "clickmodels.worse-than-shown",
     "{models:uppers} ({worse} of {n_models} models) order documents worse than the shown lists, by "
-    "human labels. Do not rank by their relevance: train a ranker, or collect more sessions per "
-    "query.",
+    "human labels: their relevance does not rank these documents, as a trained ranker or more "
+    "sessions per query might.",
 )
 FEW_SESSIONS = warning(
     "clickmodels.few-sessions",
     "{sessions:.1f} sessions per query: these models cannot order documents. Predicting clicks "
-    "they may do well by positions alone. Train a ranker on features, or give judged lists to "
-    "compare with the shown order.",
+    "they may do well by positions alone. Judged lists would compare them with the shown order.",
 )
 TOO_SLOW = note(
     "clickmodels.too-slow",

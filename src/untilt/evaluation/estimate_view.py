@@ -393,7 +393,7 @@ def null_section(tests: "NullTests", found: "SystemDifference") -> Section:
          {"null.relabelled"}),
         ("Clicks that changed places within their position", "0", permuted, {"null.permuted"}),
         ("What the clip and the end of the curve alone make", "less than would decide",
-         signed(tests.lean), {"null.lean"}),
+         signed(tests.clipping_bias), {"null.lean"}),
     )  # fmt: skip
     text = (
         "Each line puts something without a difference through the same computation. A log that "

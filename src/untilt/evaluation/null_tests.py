@@ -7,15 +7,16 @@ Each test puts something without any difference through the same sums as the est
     permuted clicks     clicks change places within (position, group of queries), and the curve is
                         what they then are, the click rates: no document is better than another,
                         so every order has the same value
-    the lean            clicks as expected at each position, with and without what a clip and the
+    the clipping bias   clicks as expected at each position, with and without what a clip and the
                         end of the curve take away: the part of a difference that these two make
 
 If one of them finds a difference, the log or the way it is evaluated breaks an assumption, and a
 verdict is not to be trusted.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import special
@@ -54,33 +55,30 @@ from untilt.facts import Fact, serious, warning
 SAME_ORDER = serious(
     "null.same-order",
     "the order that was shown, compared with itself ({queries:,} of {of:,} queries), differs by "
-    "{difference:+.4f}: the evaluation is not neutral on lists like these. Order each list on its "
-    "own (--among list), and look for rows that were lost",
+    "{difference:+.4f}: the evaluation is not neutral on lists like these, or rows were lost",
 )
 RELABELLED = serious(
     "null.relabelled",
     "with the names of the two orders drawn at random for each query, a difference as large comes "
-    "up in {p_value:.0%} of the draws: a few queries make it. Collect sessions of more queries",
+    "up in {p_value:.0%} of the draws: a few queries make it",
 )
 PERMUTED = serious(
     "null.permuted",
     "with clicks that changed places within their position, so that no document is better than "
     "another, the difference is still {difference:+.4f} +- {std_error:.4f}: the structure of the "
-    "lists makes it, not the documents. Order each list on its own (--among list), and look for "
-    "rows that were lost or lists that were cut",
+    "lists makes it, not the documents; rows may have been lost, or lists cut",
 )
-LEAN = serious(
+CLIPPING_BIAS = serious(
     "null.lean",
-    "the clip and the end of the examination curve alone change the difference by {lean:+.4f}, and "
-    "without that it could be chance ({difference:+.4f} was found). Give a lower --clip, measure "
-    "the curve further down (`untilt plan`), or collect more sessions",
+    "the clip and the end of the examination curve alone change the difference by "
+    "{clipping_bias:+.4f}, and without that it could be chance ({difference:+.4f} was found)",
 )
 BY_CURVE = warning(
     "null.by-curve",
     "Most of the difference ({by_curve:+.4f} of {difference:+.4f}) comes from positions, not from "
     "documents: it would be there if every position showed documents of its mean relevance. A "
-    "curve that is too steep does that, and so does an order that was worse than chance. Check the "
-    "curve with swaps (`untilt plan`).",
+    "curve that is too steep does that, and so does an order that was worse than chance; "
+    "swaps would tell.",
 )
 
 N_PERMUTATIONS = 8
@@ -107,7 +105,7 @@ class NullTests:
         large queries raise it far above 1 - level without more false verdicts (docs/decisions.md)
     permuted, permuted_error : mean difference over all permutations of clicks, and the spread of a
         single one; NaN for labels that are no clicks
-    lean : what a clip and the end of the curve add to the difference
+    clipping_bias : what a clip and the end of the curve add to the difference
     by_curve : the difference that clicks at the mean of their position give: what the curve makes
         of positions, whatever the documents are
     level : of the intervals
@@ -122,9 +120,10 @@ class NullTests:
     relabelled_outside: float
     permuted: float
     permuted_error: float
-    lean: float
+    clipping_bias: float
     by_curve: float
     level: float
+    json_renamed: ClassVar[Mapping[str, str]] = {"lean": "clipping_bias"}
 
     @property
     def permuted_p(self) -> float:
@@ -139,16 +138,16 @@ class NullTests:
         What the opposite sign has only makes the verdict more cautious, and is no failure.
         """
         facts = []
-        if _feigns(self.same_order, found.value):
+        if _is_large_null(self.same_order, found.value):
             queries = {"queries": self.same_order_queries, "of": self.n_queries}
             facts.append(SAME_ORDER(difference=self.same_order, **queries))
         if _decides(found.interval) and self.relabelled_p > 1 - self.level:
             facts.append(RELABELLED(p_value=self.relabelled_p, level=self.level))
-        if self.permuted_p < SURE and _feigns(self.permuted, found.value):
+        if self.permuted_p < SURE and _is_large_null(self.permuted, found.value):
             error = self.permuted_error
             facts.append(PERMUTED(difference=self.permuted, std_error=error))
-        if _decides(found.interval) and not _decides(_moved(found.interval, -self.lean)):
-            facts.append(LEAN(lean=self.lean, difference=found.value))
+        if _decides(found.interval) and not _decides(_moved(found.interval, -self.clipping_bias)):
+            facts.append(CLIPPING_BIAS(clipping_bias=self.clipping_bias, difference=found.value))
         return tuple(facts)
 
     def warnings(
@@ -169,7 +168,7 @@ def _decides(interval: Interval) -> bool:
     return interval.low > 0 or interval.high < 0
 
 
-def _feigns(null: float, found: float) -> bool:
+def _is_large_null(null: float, found: float) -> bool:
     """Whether a difference that should be 0 makes up a part of the one that was found."""
     return null * found > 0 and abs(null) > NEGLIGIBLE * abs(found)
 
@@ -216,7 +215,7 @@ def null_tests(
     mean, spread = float("nan"), float("nan")
     if log.is_binary:
         mean, spread = _permuted(orders, by, child_generator(seed, 22))
-    lean, by_curve = _lean(orders, by, curve)
+    clipping_bias, by_curve = _clipping_bias(orders, by, curve)
     return NullTests(
         difference=float(total.sum() / norm.sum()),
         std_error=float(jackknife_error(_influence(total, norm), norm / norm.sum())),
@@ -227,7 +226,7 @@ def null_tests(
         relabelled_outside=outside,
         permuted=mean,
         permuted_error=spread,
-        lean=lean,
+        clipping_bias=clipping_bias,
         by_curve=by_curve,
         level=level,
     )
@@ -378,7 +377,7 @@ def _shared_out(impressions: FloatArray, clicks: float, rng: np.random.Generator
     return rng.multivariate_hypergeometric(colours, n, method="marginals").astype(float)
 
 
-def _lean(orders: _Orders, by: Evaluator, bias: PositionBias) -> tuple[float, float]:
+def _clipping_bias(orders: _Orders, by: Evaluator, bias: PositionBias) -> tuple[float, float]:
     """What clip and the end of the curve add, and the difference without them.
 
     Clicks are those expected where each position shows documents of its mean relevance, its click
