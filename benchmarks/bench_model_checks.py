@@ -80,7 +80,7 @@ def measure(way: dict[str, Any], cause: str, before: Counter[str], n_logs: int) 
         counts["serious"] += any(fact.severity == "serious" for fact in facts)
         counts["named"] += bool(cause and facts and facts[0].code.startswith(cause))
         for test in tests.tests:
-            counts[test.asks] += test.p_value < SIZE
+            counts[test.question] += test.p_value < SIZE
     counts["logs"] += n_logs
     return counts
 

@@ -214,7 +214,7 @@ def one(seed: int, sessions: int, options: dict[str, Any]) -> dict[str, list[flo
 
 
 def _names_trust(tests: ReadingTests) -> bool:
-    return any(t.asks == "relevance" and t.ratio > 1 and t.is_material for t in tests.failed)
+    return any(t.question == "relevance" and t.ratio > 1 and t.is_material for t in tests.failed)
 
 
 def main() -> None:

@@ -134,9 +134,9 @@ def turning(cause: str, amount: float, n_logs: int) -> dict[str, float]:
             option = {"factor": max(amount, 1 + 1e-6)}
         found = made.estimate(bias).sensitivity("new", "shown", **option)
         told, truth = found[cause], made.difference
-        turns_at = told.turns_at
-        below = turns_at is not None and (
-            turns_at < amount if cause == "trust" else 1 < turns_at < amount
+        flips_at = told.flips_at
+        below = flips_at is not None and (
+            flips_at < amount if cause == "trust" else 1 < flips_at < amount
         )
         wrong = found.value * truth < 0
         far = abs(found.value - truth), abs(told.at_most - truth)

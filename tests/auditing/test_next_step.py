@@ -1,7 +1,7 @@
 """One recommendation for a log: which rule speaks, and that nothing else gives orders."""
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,10 @@ import untilt as ut
 from untilt._core import codec
 from untilt.auditing.audit import Audit, audit
 from untilt.auditing.next_step import doubt
+from untilt.auditing.reading import ReadingTest
+from untilt.evaluation.null_tests import NullTests
+from untilt.evaluation.results import Estimate
+from untilt.evaluation.sensitivity import Cause
 
 # How they read, the rule that speaks and the estimator of `auto`.
 READERS: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -52,6 +56,27 @@ def test_a_file_of_an_audit_recommends_the_same(audits):
     seen = audits["trust"]
     again = codec.from_plain(Audit, codec.to_plain(seen), where="audit")
     assert again.next_step == seen.next_step
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new"),
+    [
+        (Estimate, "lean", "clipping_bias"),
+        (NullTests, "lean", "clipping_bias"),
+        (Cause, "turns_at", "flips_at"),
+        (ReadingTest, "asks", "question"),
+    ],
+)
+def test_fields_of_older_files_have_their_new_names(kind, old, new):
+    assert kind.json_renamed == {old: new}
+    assert new in {field.name for field in fields(kind)}
+
+
+def test_an_older_file_is_read(audits):
+    test = audits["trust"].reading.tests[0]
+    plain = codec.to_plain(test)
+    plain["asks"] = plain.pop("question")
+    assert codec.from_plain(ReadingTest, plain, where="test") == test
 
 
 def shuffled(log: ut.ClickLog, share: float = 0.3) -> ut.ClickLog:

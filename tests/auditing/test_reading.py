@@ -15,12 +15,12 @@ from untilt.facts import codes
 
 
 def failed(log, **options) -> list[str]:
-    return [test.asks for test in reading_tests(log, **options).failed]
+    return [test.question for test in reading_tests(log, **options).failed]
 
 
 def test_people_who_read_by_position_pass():
     tests = reading_tests(people(0))
-    asked = [test.asks for test in tests.tests]
+    asked = [test.question for test in tests.tests]
     assert asked == ["clicks-above", "time", "ranker", "context", "relevance"]
     assert tests.fits
     assert not tests.facts
@@ -40,7 +40,7 @@ def test_people_who_read_by_position_pass():
 )
 def test_each_way_of_reading_is_named(way, cause, code):
     tests = reading_tests(people(1, **way))
-    assert tests.failed[0].asks == cause
+    assert tests.failed[0].question == cause
     assert tests.facts[0].code == code
     assert tests.failed[0].ratio == pytest.approx(tests.facts[0].fields["ratio"])
 
@@ -68,7 +68,7 @@ def test_rankers_that_serve_other_people():
 def test_readers_who_change_at_half_time():
     log = people(4, late=1.6)
     found = reading_tests(log).failed[0]
-    assert (found.asks, found.detail) == ("time", "slope")
+    assert (found.question, found.detail) == ("time", "slope")
     assert found.ratio < 1  # later they read less deep
 
 
@@ -92,11 +92,11 @@ def test_what_cannot_be_tested_says_why():
     log = people(7, n_queries=30, sessions=300)
     bare = replace(log, time=None, ranker=None, context={})
     tests = reading_tests(bare)
-    untested = {fact.fields["asks"]: fact.fields["why"].code for fact in tests.untested}
+    untested = {fact.fields["question"]: fact.fields["why"].code for fact in tests.untested}
     assert untested == {"time": "reading.no-time"}
     still = bare.take(np.unique(bare.query, return_index=True)[1])
     untested = {
-        fact.fields["asks"]: fact.fields["why"].code for fact in reading_tests(still).untested
+        fact.fields["question"]: fact.fields["why"].code for fact in reading_tests(still).untested
     }
     assert untested["relevance"] == "reading.nothing-moves"
     assert untested["clicks-above"] == "reading.nothing-repeats"
@@ -106,12 +106,12 @@ def test_a_number_of_many_values_is_halved():
     log = people(8, devices=(0.3, 1.3))
     age = np.where(log.context["device"] == "phone", 20.0, 50.0) + np.arange(log.n_lists) % 10
     found = reading_tests(replace(log, context={"age": age})).failed[0]
-    assert (found.asks, found.column) == ("context", "age")
+    assert (found.question, found.column) == ("context", "age")
 
 
 def one_test(**changes: Any) -> ReadingTest:
     usual: dict[str, Any] = {
-        "asks": "relevance", "ratio": 1.5, "low": 1.3, "high": 1.8, "p_value": 1e-4,
+        "question": "relevance", "ratio": 1.5, "low": 1.3, "high": 1.8, "p_value": 1e-4,
         "adjusted": 1e-3, "effective_queries": 90.0, "detail": "slope", "position": 7,
     }  # fmt: skip
     return ReadingTest(**{**usual, **changes})
@@ -122,7 +122,7 @@ def test_severity_asks_for_more_than_significance():
     assert one_test(ratio=1.06, low=1.03, high=1.09).fact.code == "reading.trust"
     assert one_test(ratio=0.7, low=0.6, high=0.8).fact.code == "reading.better-fall-steeper-serious"
     assert one_test(adjusted=0.2).fact.code == "reading.passed"
-    above = {"asks": "clicks-above", "ratio": 0.6, "low": 0.5, "high": 0.7, "detail": "level"}
+    above = {"question": "clicks-above", "ratio": 0.6, "low": 0.5, "high": 0.7, "detail": "level"}
     assert one_test(**above, share=0.5).fact.severity == "serious"  # examination less 15% or more
     assert one_test(**above, share=0.05).fact.severity == "warning"
 
@@ -158,8 +158,8 @@ def test_size(case):
 
 def test_features_stand_in_where_no_document_moves():
     trusting = reading_tests(fixed_lists(0, trust=0.4))
-    assert [test.asks for test in trusting.tests] == ["clicks-above", "features"]
-    assert [fact.fields["asks"] for fact in trusting.untested] == ["time"]
+    assert [test.question for test in trusting.tests] == ["clicks-above", "features"]
+    assert [fact.fields["question"] for fact in trusting.untested] == ["time"]
     assert codes(trusting.facts) == ["reading.trust-by-features-serious"]
     assert trusting.veto(knows_trust=True) is None
     assert reading_tests(fixed_lists(0)).fits
@@ -169,7 +169,7 @@ def test_features_that_tell_nothing_test_nothing():
     log = fixed_lists(1, trust=0.4)
     noise = np.random.default_rng(0).normal(size=log.features.shape)
     tests = reading_tests(replace(log, features=noise))
-    assert [test.asks for test in tests.tests] == ["clicks-above"]
+    assert [test.question for test in tests.tests] == ["clicks-above"]
 
 
 def test_a_curve_carries_the_doubt():

@@ -219,7 +219,7 @@ def test_rankers_are_compared_within_an_experiment_too(rng):
 
     def audited(*, name):
         found = ut.audit(ut.read_log(drawn(rng, seasons(PIVOT, name=name), 5000, queries=40)))
-        (ranker,) = (test for test in found.reading.tests if test.asks == "ranker")
+        (ranker,) = (test for test in found.reading.tests if test.question == "ranker")
         return found, ranker
 
     found, ranker = audited(name=True)

@@ -21,7 +21,7 @@ def test_each_point_is_the_estimate_at_that_clip(log, system):
         assert error == pytest.approx(found.sums.means().std_error[0])
         # The estimate's own error is that without the clip.
         assert found.entries[0].std_error == pytest.approx(curve.std_error[0])
-        assert found.entries[0].lean == pytest.approx(value - curve.value[0])
+        assert found.entries[0].clipping_bias == pytest.approx(value - curve.value[0])
 
 
 def test_the_first_point_clips_nothing(log):

@@ -143,7 +143,7 @@ def test_with_a_clip_errors_are_those_without(evaluator):
     for name in ("shown", "new"):
         one, two = clipped[name], plain[name]
         assert one.value != two.value
-        assert one.lean == pytest.approx(one.value - two.value)
+        assert one.clipping_bias == pytest.approx(one.value - two.value)
         assert one.std_error == pytest.approx(two.std_error)
         assert one.interval.low == pytest.approx(min(two.interval.low, one.value))
         assert one.interval.high == pytest.approx(max(two.interval.high, one.value))

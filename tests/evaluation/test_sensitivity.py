@@ -124,12 +124,12 @@ def test_a_log_that_misleads_is_said_to_turn_before_the_true_amount():
     for seed in range(60):
         world = World(seed, n_queries=3)
         found = world.sensitivity(world.trusting(t))
-        turns_at = found["trust"].turns_at
+        flips_at = found["trust"].flips_at
         wrong = np.sign(found.value) != np.sign(world.truth)
         misled += wrong
-        assert (turns_at is not None and turns_at < t) == wrong
-        if turns_at is not None:
-            at = world.sensitivity(world.trusting(t), trust=turns_at)["trust"].at_most
+        assert (flips_at is not None and flips_at < t) == wrong
+        if flips_at is not None:
+            at = world.sensitivity(world.trusting(t), trust=flips_at)["trust"].at_most
             assert abs(at) < 5e-3 * abs(found.value) + 1e-3
     assert misled >= 3
 
@@ -174,7 +174,7 @@ def test_queries_that_turn_it_are_the_fewest():
         for left_out in range(2**7 - 1)
         if np.sign(sum(gap[q] for q in range(7) if not left_out >> q & 1)) == -np.sign(gap.sum())
     )
-    assert found["queries"].turns_at == fewest
+    assert found["queries"].flips_at == fewest
     without = [(gap.sum() - gap[q]) / 6 for q in range(7)]
     assert found["queries"].at_least == pytest.approx(min(without))
     assert found["queries"].at_most == pytest.approx(max(without))
@@ -202,7 +202,7 @@ def test_halves_of_time_and_where_a_trend_leads():
     assert found["time"].at_most == pytest.approx(second)
     end = second + (second - first) / 2
     expected = None if np.sign(end - first) == np.sign(found.value) else 0.0
-    assert found["time"].turns_at == (expected if expected is None else pytest.approx(0.0))
+    assert found["time"].flips_at == (expected if expected is None else pytest.approx(0.0))
 
 
 def test_no_difference_has_nothing_to_turn():
@@ -253,5 +253,5 @@ def test_an_interval_is_left_before_the_sign_turns():
     found = ut.estimate(sim.log, {"shown": ut.shown, "new": score}, bias).sensitivity()
     assert found.interval.low > 0
     curve = found["curve"]
-    if curve.turns_at is not None:
-        assert abs(np.log(curve.undecided_at)) < abs(np.log(curve.turns_at))
+    if curve.flips_at is not None:
+        assert abs(np.log(curve.undecided_at)) < abs(np.log(curve.flips_at))

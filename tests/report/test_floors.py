@@ -192,7 +192,7 @@ def test_a_curve_that_does_not_fit_takes_the_verdict_away(decided):
 def failed_test(**changes):
     """Weaker documents fall far more steeply: trust."""
     usual = {
-        "asks": "relevance", "ratio": 1.5, "low": 1.3, "high": 1.8, "p_value": 1e-4,
+        "question": "relevance", "ratio": 1.5, "low": 1.3, "high": 1.8, "p_value": 1e-4,
         "adjusted": 1e-3, "effective_queries": 90.0, "detail": "slope", "position": 7,
     }  # fmt: skip
     return ReadingTest(**{**usual, **changes})
@@ -222,7 +222,7 @@ def test_trust_is_no_reason_where_a_curve_that_knows_it_was_asked_for(decided):
     assert reading_answer(decided, failed_test(), trusting, why=asked).verdict == "worse"
     # Nobody asked: relevance that differs from session to session looks the same.
     assert reading_answer(decided, failed_test(), trusting).verdict == "cannot tell"
-    other = failed_test(asks="time", detail="spread")
+    other = failed_test(question="time", detail="spread")
     assert reading_answer(decided, other, trusting, why=asked).verdict == "cannot tell"
 
 

@@ -349,8 +349,8 @@ def test_a_log_without_such_documents_has_no_such_section(decided):
 
 
 def test_a_model_of_reading_that_fails_is_drawn_and_told(decision):
-    fails: dict[str, Any] = {"asks": "time", "detail": "spread", "adjusted": 1e-3}
-    passes: dict[str, Any] = {"asks": "clicks-above", "adjusted": 0.5}
+    fails: dict[str, Any] = {"question": "time", "detail": "spread", "adjusted": 1e-3}
+    passes: dict[str, Any] = {"question": "clicks-above", "adjusted": 0.5}
     usual: dict[str, Any] = {
         "ratio": 1.6, "low": 1.4, "high": 1.9, "p_value": 1e-3, "effective_queries": 80.0
     }  # fmt: skip

@@ -20,7 +20,7 @@ import numpy as np
 from untilt import catalog
 from untilt._core.portable import Portable
 from untilt.auditing.interventions import Interventions, reach_of_positions
-from untilt.auditing.reading import Asks, ReadingTest, ReadingTests
+from untilt.auditing.reading import Question, ReadingTest, ReadingTests
 from untilt.bias.contextual.contextual import ContextualBias
 from untilt.bias.em.regression_em import RegressionEM
 from untilt.bias.em.trust_em import TrustEM
@@ -280,10 +280,10 @@ class Findings:
         """Positions 1..reach can be compared by clicks on documents that they share."""
         return comparable_depth(self.graph)
 
-    def failed(self, *asks: Asks) -> tuple[ReadingTest, ...]:
+    def failed(self, *questions: Question) -> tuple[ReadingTest, ...]:
         """Reading tests of these questions that fail."""
         tests = () if self.reading is None else self.reading.failed
-        return tuple(test for test in tests if test.asks in asks)
+        return tuple(test for test in tests if test.question in questions)
 
     @property
     def trust(self) -> ReadingTest | None:
@@ -330,7 +330,7 @@ def doubt(
 
 def context_fact(reading: ReadingTests | None, columns: Sequence[str]) -> Fact:
     """Whether sessions are read differently by these columns of the context, as the tests say."""
-    tests = () if reading is None else tuple(t for t in reading.tests if t.asks == "context")
+    tests = () if reading is None else tuple(t for t in reading.tests if t.question == "context")
     if not tests:
         return CONTEXTS_UNTESTED(columns=columns)
     p_value = min(test.adjusted for test in tests)
@@ -456,7 +456,7 @@ def _trusting(rule: str, test: ReadingTest, found: Findings) -> NextStep | None:
     fields = {"ratio": test.ratio, "position": test.position}
     within = found.done.shuffled_relevance is test
     why = (TRUST_IN_RANDOM_ORDER if within else TRUST)(**fields)
-    believes = (SAME_RELEVANCE(),) if test.asks == "relevance" else (FEATURES_EXPLAIN(),)
+    believes = (SAME_RELEVANCE(),) if test.question == "relevance" else (FEATURES_EXPLAIN(),)
     return _use(rule, Advice(TrustEM.__name__, why, believes=believes), *_facts(test))
 
 

@@ -7,7 +7,7 @@ model each rejects in 5% of the logs or fewer, all together too (Holm); docs/mod
 their size and power.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -175,7 +175,7 @@ _FIRST = ("serious", "warning", "note")
 MOST_KINDS = 5  # of rankers or of a context that are compared with the others, the largest first
 REACH = 0.9  # of the clicks stand above the position that effects are told for
 
-Asks = Literal["clicks-above", "time", "ranker", "context", "relevance", "features"]
+Question = Literal["clicks-above", "time", "ranker", "context", "relevance", "features"]
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class ReadingTest:
 
     Parameters
     ----------
-    asks : what may make a difference that the model does not know
+    question : what may make a difference that the model does not know
     ratio, low, high : of click rates, 1 where the model is right, with its interval; the fact says
         of which
     p_value : of this test; `adjusted` for all tests together (Holm)
@@ -195,7 +195,7 @@ class ReadingTest:
     share : of the impressions below position 1 that have a click above
     """
 
-    asks: Asks
+    question: Question
     ratio: float
     low: float
     high: float
@@ -207,13 +207,14 @@ class ReadingTest:
     detail: Literal["level", "slope", "spread"] = "level"
     position: int = 0
     share: float = 0.0
+    json_renamed: ClassVar[Mapping[str, str]] = {"asks": "question"}
     json_properties: ClassVar[tuple[str, ...]] = ("fails", "fact")
 
     @property
     def name(self) -> str:
         """What is compared, in words."""
         about = f" ({self.about} to the others)" if self.about else ""
-        return _asked(self.asks, self.column) + about
+        return _asked(self.question, self.column) + about
 
     @property
     def fails(self) -> bool:
@@ -223,14 +224,14 @@ class ReadingTest:
     @property
     def names_trust(self) -> bool:
         """Whether weaker documents fall so much more slowly that trust in the top is likely."""
-        is_asked = self.asks in ("relevance", "features")
+        is_asked = self.question in ("relevance", "features")
         return is_asked and self.fails and self.ratio > 1 and self.is_material
 
     @property
     def is_material(self) -> bool:
         """Whether the whole interval is so far from 1 that decisions may turn."""
         low, high = self.low, self.high
-        if self.asks == "clicks-above":  # by so much clicks above change examination
+        if self.question == "clicks-above":  # by so much clicks above change examination
             low, high = (1 + self.share * (end - 1) for end in (low, high))
         return low > MATERIAL or high < 1 / MATERIAL
 
@@ -239,39 +240,41 @@ class ReadingTest:
         """What was found, and where the test fails its likely cause and what to do."""
         fields = {"ratio": self.ratio, "low": self.low, "high": self.high}
         if not self.fails:
-            what = _asked(self.asks, self.column)
-            return PASSED(asks=self.asks, column=self.column, what=what, p_value=self.adjusted)
+            what = _asked(self.question, self.column)
+            return PASSED(
+                question=self.question, column=self.column, what=what, p_value=self.adjusted
+            )
         return _FOUND[self._code()](**fields, p_value=self.adjusted, **self._more())
 
     def _code(self) -> str:
-        code = f"reading.{self.asks}"
-        if self.asks == "clicks-above" and self.ratio > 1:
+        code = f"reading.{self.question}"
+        if self.question == "clicks-above" and self.ratio > 1:
             return f"{code}-more"  # people who click more than others: the curve is right
-        if self.asks == "relevance":
+        if self.question == "relevance":
             code = "reading.trust" if self.ratio > 1 else "reading.better-fall-steeper"
-        if self.asks == "features":
+        if self.question == "features":
             code = "reading.trust-by-features" if self.ratio > 1 else code
-        if self.asks in ("time", "ranker"):
+        if self.question in ("time", "ranker"):
             code = f"{code}-{self.detail}"
-        if self.asks == "context":  # what most people do is the mean of what each kind does
+        if self.question == "context":  # what most people do is the mean of what each kind does
             return code
         return f"{code}-serious" if self.is_material else code
 
     def _more(self) -> dict[str, Any]:
-        if self.asks == "clicks-above":
+        if self.question == "clicks-above":
             return {"share": self.share}
-        if self.asks in ("relevance", "features"):
+        if self.question in ("relevance", "features"):
             named = catalog.record_of(TrustEM, "bias").name
             return {"position": self.position, "estimator": TrustEM.__name__, "name": named}
-        if self.asks == "context":
+        if self.question == "context":
             kind = {"column": self.column, "about": self.about}
             return {"position": self.position, **kind, "estimator": ContextualBias.__name__}
-        about: dict[str, Any] = {"about": self.about} if self.asks == "ranker" else {}
+        about: dict[str, Any] = {"about": self.about} if self.question == "ranker" else {}
         return about if self.detail != "slope" else {**about, "position": self.position}
 
 
-def _asked(asks: str, column: str = "") -> str:
-    return f"the values of {column}" if asks == "context" and column else _ASKED[asks]
+def _asked(question: str, column: str = "") -> str:
+    return f"the values of {column}" if question == "context" and column else _ASKED[question]
 
 
 @dataclass(frozen=True)
@@ -310,14 +313,14 @@ class ReadingTests:
         failed = self.failed
         if len(failed) < 2:
             return tuple(each.fact for each in failed)
-        others = tuple((each.asks, each.column, each.adjusted) for each in failed[1:])
-        what = [f"{_asked(asks, column)} (p {p:.1g})" for asks, column, p in others]
+        others = tuple((each.question, each.column, each.adjusted) for each in failed[1:])
+        what = [f"{_asked(question, column)} (p {p:.1g})" for question, column, p in others]
         return failed[0].fact, ALSO(others=others, what=what)
 
     @property
     def notes(self) -> tuple[Fact, ...]:
         """What was tested without a finding, and what was not tested."""
-        passed = tuple((each.asks, each.column) for each in self.tests if not each.fails)
+        passed = tuple((each.question, each.column) for each in self.tests if not each.fails)
         what = [_asked(*each) for each in passed]
         fits = (FITS(asked=passed, what=what),) if passed else ()
         return (*fits, *self.untested)
@@ -325,7 +328,7 @@ class ReadingTests:
     def veto(self, *, knows_trust: bool = False) -> Fact | None:
         """The first finding that may turn a decision; trust is none where the curve knows it."""
         known = ("relevance", "features") if knows_trust else ()
-        facts = (each.fact for each in self.failed if each.asks not in known)
+        facts = (each.fact for each in self.failed if each.question not in known)
         return next((fact for fact in facts if fact.severity == "serious"), None)
 
     def rows(self) -> list[tuple[str, str, str]]:
@@ -348,7 +351,7 @@ def reading_tests(log: ClickLog, *, level: float = 0.95, seed: Seed = 0) -> Read
     own, log = log, log.without_versions()
     counts = position_counts(log)
     reach = reach_of(counts)
-    made: dict[Asks, list[ReadingTest]] = {
+    made: dict[Question, list[ReadingTest]] = {
         "clicks-above": list(_clicks_above(log, level)),
         "time": list(_time(log, level, reach)),
         "ranker": list(_ranker(log, level, reach)),
@@ -359,12 +362,12 @@ def reading_tests(log: ClickLog, *, level: float = 0.95, seed: Seed = 0) -> Read
         made["features"] = list(_features(own, level, reach))
         if made["features"]:
             made.pop("relevance")  # the same question, answered
-    reasons = {asks: _why_not(log, asks) for asks, tests in made.items() if not tests}
+    reasons = {question: _why_not(log, question) for question, tests in made.items() if not tests}
     return ReadingTests(
         _holm([test for tests in made.values() for test in tests]),
         tuple(
-            UNTESTED(asks=asks, what=_ASKED[asks], why=why)
-            for asks, why in reasons.items()
+            UNTESTED(question=question, what=_ASKED[question], why=why)
+            for question, why in reasons.items()
             if why is not None
         ),
     )
@@ -377,15 +380,15 @@ def relevance_test(log: ClickLog, *, level: float = 0.95, seed: Seed = 0) -> Rea
     return next((replace(each, adjusted=each.p_value) for each in tests), None)
 
 
-def _why_not(log: ClickLog, asks: Asks) -> Fact | None:
+def _why_not(log: ClickLog, question: Question) -> Fact | None:
     """Why a test could not be made; None where nobody expects it: there is no such column."""
-    if (asks == "context" and not log.context) or asks == "features":
+    if (question == "context" and not log.context) or question == "features":
         return None
-    if asks == "ranker" and (log.ranker is None or len(np.unique(log.ranker)) < 2):
+    if question == "ranker" and (log.ranker is None or len(np.unique(log.ranker)) < 2):
         return None
-    if asks == "time" and log.time is None:
+    if question == "time" and log.time is None:
         return note("reading.no-time", "the log does not say when (column `timestamp`)")()
-    return NOTHING_MOVES if asks == "relevance" else NOTHING_REPEATS
+    return NOTHING_MOVES if question == "relevance" else NOTHING_REPEATS
 
 
 def _holm(tests: list[ReadingTest]) -> tuple[ReadingTest, ...]:
@@ -414,12 +417,12 @@ def _features(log: ClickLog, level: float, reach: int) -> Iterator[ReadingTest]:
         yield _fall(score, "features", level, reach)
 
 
-def _fall(score: RelevanceScore, asks: Asks, level: float, reach: int) -> ReadingTest:
+def _fall(score: RelevanceScore, question: Question, level: float, reach: int) -> ReadingTest:
     # An effect b in k^(-b x) falls by reach^(b x): weaker over better is reach^(-2 b spread).
     size, half = -2 * score.spread * np.log(reach), score.half_width(level)
     effects = (score.effect, score.effect + half, score.effect - half)
     middle, low, high = (float(np.exp(size * each)) for each in effects)
-    return replace(_test(score, asks, (middle, low, high)), detail="slope", position=reach)
+    return replace(_test(score, question, (middle, low, high)), detail="slope", position=reach)
 
 
 def _clicks_above(log: ClickLog, level: float) -> Iterator[ReadingTest]:
@@ -509,38 +512,38 @@ def grouped_cells(log: ClickLog, kind: IntArray, n_kinds: int, which: int) -> Ce
     return cells_of(_grouped(log, kind, n_kinds), n_kinds, which)
 
 
-def _level(cells: Cells, asks: Asks, level: float) -> Iterator[ReadingTest]:
+def _level(cells: Cells, question: Question, level: float) -> Iterator[ReadingTest]:
     score = cells.level()
     if score.is_possible:
         # The ratio itself can be 0, so its interval is on its own scale, of the test's width.
         ratio = cells.ratio
         half = score.half_width(level) * max(ratio, 1.0)
-        yield _test(score, asks, (ratio, max(0.0, ratio - half), ratio + half))
+        yield _test(score, question, (ratio, max(0.0, ratio - half), ratio + half))
 
 
-def _slope(cells: Cells, asks: Asks, level: float, reach: int) -> Iterator[ReadingTest]:
+def _slope(cells: Cells, question: Question, level: float, reach: int) -> Iterator[ReadingTest]:
     score = cells.slope()
     if score.is_possible:
         half = score.half_width(level)
         middle, low, high = (
             reach**-b for b in (score.effect, score.effect + half, score.effect - half)
         )
-        yield replace(_test(score, asks, (middle, low, high)), detail="slope", position=reach)
+        yield replace(_test(score, question, (middle, low, high)), detail="slope", position=reach)
 
 
-def _spread(cells: Cells, asks: Asks, level: float) -> Iterator[ReadingTest]:
+def _spread(cells: Cells, question: Question, level: float) -> Iterator[ReadingTest]:
     score = cells.spread()
     if score.is_possible:
         half = score.half_width(level)
         variances = (score.effect, score.effect - half, score.effect + half)
         ratios = tuple(float(np.exp(np.sqrt(max(0.0, each)))) for each in variances)
-        test = _test(score, asks, (ratios[0], ratios[1], ratios[2]))
+        test = _test(score, question, (ratios[0], ratios[1], ratios[2]))
         yield replace(test, detail="spread", p_value=score.p_above)
 
 
-def _test(score: Score, asks: Asks, ratio: tuple[float, float, float]) -> ReadingTest:
+def _test(score: Score, question: Question, ratio: tuple[float, float, float]) -> ReadingTest:
     return ReadingTest(
-        asks, *ratio, p_value=score.p_value, effective_queries=score.effective_queries
+        question, *ratio, p_value=score.p_value, effective_queries=score.effective_queries
     )
 
 

@@ -181,7 +181,7 @@ FEW_CLICKS = 100.0  # of equal weight; with fewer a normal interval is only roug
 FEW_QUERIES = 30
 ONE_QUERY = 0.1  # of the summed squared influence
 SOME = 0.01  # share below which nothing is said
-ALWAYS = 0.99  # of the impressions of a position: clicked so often, nobody chose to
+AUTOMATIC_CLICK_RATE = 0.99  # above this, clicks are not a choice (autoplay)
 
 
 @renamed_arguments(method="evaluator", tau="clip")
@@ -337,7 +337,7 @@ class _Values:
             "sampling_error": float(means.sampling_error[i]),
             "bias_error": float(means.bias_error[i]),
             "effective_queries": float(means.effective_queries[i]),
-            "lean": float(value - means.value[i]),
+            "clipping_bias": float(value - means.value[i]),
         }
 
 
@@ -361,8 +361,8 @@ class _Judge:
         # Without a bias nothing tells what a relevance model is off by: then there is no interval.
         unbiased = None if self.used is None and exact.needs_bias else sums
         if exact is not self.by and unbiased is not None:
-            without_lean = exact.credit(cells, self.curve)
-            unbiased = sums_of_discounts(cells, ordered, without_lean, self.used)
+            without_clipping = exact.credit(cells, self.curve)
+            unbiased = sums_of_discounts(cells, ordered, without_clipping, self.used)
         means = sums.means().without_errors() if unbiased is None else unbiased.means()
         intervals = (
             uncertainty.bootstrap_intervals(unbiased, self.level, self.n_draws, self.seed)
@@ -524,7 +524,7 @@ def _automatic_clicks(pool: Pool) -> list[Fact]:
     by their share: in simulated logs equal rankers came out "better" by four standard errors.
     """
     shown, clicks = pool.by_position(pool.impressions), pool.by_position(pool.clicks)
-    always = (shown >= FEW_CLICKS) & (clicks >= ALWAYS * shown)
+    always = (shown >= FEW_CLICKS) & (clicks >= AUTOMATIC_CLICK_RATE * shown)
     if not pool.log.is_binary or always.all():
         return []
     return [

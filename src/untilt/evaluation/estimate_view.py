@@ -283,7 +283,7 @@ def sensitivity_section(
             each.title,
             each.range,
             words.TO.join(signed(v) for v in sorted((each.at_least, each.at_most))),
-            each.amount(each.turns_at),
+            each.amount(each.flips_at),
             each.amount(each.undecided_at),
         )
         for each in found
@@ -321,7 +321,7 @@ def sensitivity_section(
         if turning
         else "Within these ranges none turns the answer."
     )
-    notes = tuple(each.answer for each in found if each.turns_at is not None)
+    notes = tuple(each.answer for each in found if each.flips_at is not None)
     figures = (figure,) if found.causes else ()
     return Section("sensitivity", title, (text,), figures=figures, notes=notes)
 

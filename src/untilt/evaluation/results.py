@@ -1,8 +1,8 @@
 """The results of a counterfactual evaluation: values of systems, their errors and differences."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy import special
@@ -50,8 +50,9 @@ class Estimate:
     """The value of one system, as if it had been deployed.
 
     `std_error`^2 = `sampling_error`^2 (leaving out each query) + `bias_error`^2 (from the errors of
-    the bias). `effective_queries`: as many of equal traffic would tell as much. `lean`: what a clip
-    or a relevance model adds to the value, estimated; errors and interval are those without it.
+    the bias). `effective_queries`: as many of equal traffic would tell as much. `clipping_bias`:
+    what a clip or a relevance model adds to the value, estimated; errors and interval are those
+    without it.
     `unshown_share`: of the top ranks, how many go to documents that nobody was shown where all
     candidates are ranked; `unshown`: the value of that ranking, whatever those may be worth. None
     where the log has no such documents.
@@ -74,8 +75,9 @@ class Estimate:
     n_queries: int
     warnings: tuple[Fact, ...]
     effective_queries: float | None = None
-    lean: float = 0.0
+    clipping_bias: float = 0.0
     unshown: Unshown | None = None
+    json_renamed: ClassVar[Mapping[str, str]] = {"lean": "clipping_bias"}
     method = renamed_attribute("method", "evaluator")
 
     def __repr__(self) -> str:
@@ -197,7 +199,7 @@ class Estimates(View):
             for mean, equal in zip(exact, same, strict=True)
         ]
         intervals = holding([mean.interval(level) for mean in means], gap)
-        # A lean that turns the sign round leaves nothing to decide, as the interval says.
+        # A clipping bias that turns the sign round leaves nothing to decide, as the interval says.
         p = np.array(
             [m.p_value if m.value * g >= 0 else 1.0 for m, g in zip(means, gap, strict=True)]
         )
@@ -296,8 +298,8 @@ class Estimates(View):
         """The difference under the curves that make it least and greatest; None without bound."""
         assert self.inputs is not None
         sign = {base: -1.0, system: 1.0} if base != NOTHING else {system: 1.0}
-        without_lean = replace(self.inputs, evaluator=self.inputs.evaluator.unbiased())
-        curves = extreme_curves(without_lean, sign)
+        without_clipping = replace(self.inputs, evaluator=self.inputs.evaluator.unbiased())
+        curves = extreme_curves(without_clipping, sign)
         least, greatest = (
             None
             if curve is None

@@ -26,10 +26,10 @@ Drift of relevance that the order follows is seen by a curve from repeated posit
 falls too fast: the ratio of clicks is theta_k / theta_1 times the ratio of relevance.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
@@ -187,7 +187,7 @@ class Cause:
     tried : what the range is, in words
     least, most : the amounts at its ends
     at_least, at_most : the difference there
-    turns_at : the amount nearest to the neutral one at which the difference changes its sign; None
+    flips_at : the amount nearest to the neutral one at which the difference changes its sign; None
         where none was found up to the largest one tried
     undecided_at : the same for its interval, where that leaves out 0 at first
     answer : what would turn it, in words
@@ -200,8 +200,9 @@ class Cause:
     at_least: float
     at_most: float
     answer: Fact
-    turns_at: float | None = None
+    flips_at: float | None = None
     undecided_at: float | None = None
+    json_renamed: ClassVar[Mapping[str, str]] = {"turns_at": "flips_at"}
 
     @property
     def swing(self) -> float:
@@ -226,7 +227,7 @@ class Cause:
 
 @dataclass(frozen=True, repr=False)
 class Sensitivity(View):
-    """What would turn one system minus another: `sensitivity["trust"].turns_at`.
+    """What would turn one system minus another: `sensitivity["trust"].flips_at`.
 
     `causes` stand in the order of how much they move the difference over the ranges tried. The
     ranges are conventions, the same for every log; whether they are likely is for you to judge.
@@ -290,8 +291,8 @@ class Sensitivity(View):
             each.title: TornadoBar(
                 low=min(each.at_least, each.at_most, self.value),
                 high=max(each.at_least, each.at_most, self.value),
-                label=f"turns at {each.amount(each.turns_at)}"
-                if each.turns_at is not None
+                label=f"turns at {each.amount(each.flips_at)}"
+                if each.flips_at is not None
                 else "does not turn",
                 range=each.range,
             )
@@ -370,21 +371,21 @@ class _Pair:
         return self.difference(bias=self.inputs.bias.scaled(factor))
 
 
-class _Turns(NamedTuple):
+class _Flips(NamedTuple):
     """Amounts, on the scale of the search, nearest to 0 that turn the sign and reach 0."""
 
     sign: float | None
     interval: float | None
 
-    def nearer(self, other: "_Turns") -> "_Turns":
+    def nearer(self, other: "_Flips") -> "_Flips":
         def pick(one: float | None, two: float | None) -> float | None:
             both = [each for each in (one, two) if each is not None]
             return min(both, key=abs) if both else None
 
-        return _Turns(pick(self.sign, other.sign), pick(self.interval, other.interval))
+        return _Flips(pick(self.sign, other.sign), pick(self.interval, other.interval))
 
 
-def _search(at: Callable[[float], SystemDifference], last: float, now: SystemDifference) -> _Turns:
+def _search(at: Callable[[float], SystemDifference], last: float, now: SystemDifference) -> _Flips:
     """The first change of sign on the way from 0 to `last`, by steps and then to 0.1%."""
     side = np.sign(now.value)
 
@@ -409,12 +410,12 @@ def _search(at: Callable[[float], SystemDifference], last: float, now: SystemDif
             before = amount
         return None
 
-    return _Turns(first(lambda found: float(side * found.value)), first(margin))
+    return _Flips(first(lambda found: float(side * found.value)), first(margin))
 
 
 def _both_ways(
     at: Callable[[float], SystemDifference], last: float, now: SystemDifference
-) -> _Turns:
+) -> _Flips:
     return _search(at, last, now).nearer(_search(at, -last, now))
 
 
@@ -514,7 +515,7 @@ def _of_bounds(pair: _Pair) -> Cause | None:
         at_least=float(ends[0]),
         at_most=float(ends[1]),
         answer=(_TURNS if turns else _HOLDS)["bounds"](positions=positions),
-        turns_at=1.0 if turns else None,
+        flips_at=1.0 if turns else None,
     )
 
 
@@ -534,7 +535,7 @@ def _of_queries(pair: _Pair) -> Cause | None:
     most_for = np.sort(gap * np.sign(now))[::-1]
     left = abs(gap.sum()) - np.cumsum(most_for)
     turning = np.flatnonzero(left[:-1] < 0)
-    turns_at = float(turning[0] + 1) if len(turning) else None
+    flips_at = float(turning[0] + 1) if len(turning) else None
     return Cause(
         name="queries",
         tried=note("sensitivity.tried-queries", "any one of {of:,} queries left out")(of=n),
@@ -542,15 +543,15 @@ def _of_queries(pair: _Pair) -> Cause | None:
         most=1.0,
         at_least=float(without.min()),
         at_most=float(without.max()),
-        answer=_answer("queries", turns_at, of=n),
-        turns_at=turns_at,
+        answer=_answer("queries", flips_at, of=n),
+        flips_at=flips_at,
     )
 
 
 def _of_time(pair: _Pair) -> Cause | None:
     """The difference in the earlier and in the later half of the sessions, where times are known.
 
-    Two halves that differ clearly are continued as a straight line: turns_at is how many times the
+    Two halves that differ clearly are continued as a straight line: flips_at is how many times the
     length of the log after its end the line reaches 0.
     """
     log = pair.inputs.cells.log
@@ -566,10 +567,10 @@ def _of_time(pair: _Pair) -> Cause | None:
         return None
     early, late = (half.value for half in halves)
     noise = np.hypot(halves[0].std_error, halves[1].std_error)
-    slope, turns_at = 2 * (late - early), None
+    slope, flips_at = 2 * (late - early), None
     end = late + slope / 4
     if abs(late - early) > CLEAR * noise and slope * pair.now.value < 0:
-        turns_at = max(0.0, float(-end / slope))
+        flips_at = max(0.0, float(-end / slope))
     fields = {"early": early, "late": late}
     return Cause(
         name="time",
@@ -578,8 +579,8 @@ def _of_time(pair: _Pair) -> Cause | None:
         most=1.0,
         at_least=float(early),
         at_most=float(late),
-        answer=_answer("time", turns_at, **fields),
-        turns_at=turns_at,
+        answer=_answer("time", flips_at, **fields),
+        flips_at=flips_at,
     )
 
 
@@ -622,7 +623,7 @@ def _cause(
     name: str,
     amounts: tuple[float, float],
     ends: Sequence[SystemDifference],
-    turns: _Turns,
+    turns: _Flips,
     **fields: float,
 ) -> Cause:
     """A cause with its words; what is searched for is the log of a factor, a share, or a change."""
@@ -632,7 +633,7 @@ def _cause(
             return found
         return fields["used"] + found if name == "clip" else float(np.exp(found))
 
-    turns_at = amount(turns.sign)
+    flips_at = amount(turns.sign)
     tried = _TRIED[name](least=amounts[0], most=amounts[1], **fields)
     return Cause(
         name=name,
@@ -641,7 +642,7 @@ def _cause(
         most=amounts[1],
         at_least=ends[0].value,
         at_most=ends[1].value,
-        answer=_answer(name, turns_at, **fields),
-        turns_at=turns_at,
+        answer=_answer(name, flips_at, **fields),
+        flips_at=flips_at,
         undecided_at=amount(turns.interval),
     )
