@@ -1,8 +1,6 @@
 """`untilt audit` on logs small enough to count by hand."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -146,14 +144,9 @@ def test_files_that_are_no_log_are_exit_2_without_a_traceback(tmp_path, content)
     path = tmp_path / ("log.parquet" if content and content.startswith(b"PAR1") else "log.csv")
     if content is not None:
         path.write_bytes(content)
-    code = "from untilt.cli.main import main; main()"
-    process = subprocess.run(
-        [sys.executable, "-c", code, "audit", str(path), "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert process.returncode == 2
-    assert process.stdout == ""
-    assert process.stderr.startswith("error: ")
-    assert "Traceback" not in process.stderr
+    result = run(path, "--json")
+    assert result.exit_code == 2
+    assert isinstance(result.exception, SystemExit)
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert "Traceback" not in result.stderr

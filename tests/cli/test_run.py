@@ -1,10 +1,7 @@
 """`untilt run` and `untilt report`: what people and machines read, files, config, exit codes."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -12,8 +9,6 @@ from typer.testing import CliRunner
 
 import untilt as ut
 from untilt.cli.main import app
-
-PROGRAM = [sys.executable, "-c", "from untilt.cli.main import main; main()"]
 
 
 @pytest.fixture(scope="module")
@@ -128,20 +123,13 @@ def test_an_unknown_key_in_the_file(tmp_path):
 def test_the_shell_completes_the_command_and_its_options():
     """Typer answers the shell's question through the environment."""
     asked = {"_UNTILT_COMPLETE": "complete_bash", "COMP_WORDS": "untilt r", "COMP_CWORD": "1"}
-    code = "from untilt.cli.main import app; app(prog_name='untilt')"
 
-    def completed(**environment):
-        return subprocess.run(
-            [sys.executable, "-c", code],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        ).stdout.split()
+    def completed():
+        return CliRunner().invoke(app, [], env=asked, prog_name="untilt").stdout.split()
 
-    assert {"run", "report"} <= set(completed(**os.environ, **asked))
+    assert {"run", "report"} <= set(completed())
     asked |= {"COMP_WORDS": "untilt run --time", "COMP_CWORD": "2"}
-    assert completed(**os.environ, **asked) == ["--time-limit"]
+    assert completed() == ["--time-limit"]
 
 
 # ---- the options of a finished run start it again
