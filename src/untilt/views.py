@@ -117,6 +117,7 @@ class Writer(Protocol):
     """What shows sections, part by part."""
 
     def heading(self, text: str) -> None: ...  # noqa: D102
+    def caption(self, text: str) -> None: ...  # noqa: D102
     def say(self, text: str) -> None: ...  # noqa: D102
     def table(  # noqa: D102
         self, columns: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[int] = (0,)
@@ -134,12 +135,12 @@ def show(sections: Iterable[Section], to: Writer) -> None:
             to.table(("", "", ""), [(t.label, t.value, t.note) for t in section.tiles], (0, 2))
         begun = bool(section.paragraphs or section.tiles)
         for figure in section.figures:
-            (to.heading if begun else to.say)(figure.in_text or figure.title)
+            (to.caption if begun else to.say)(figure.in_text or figure.title)
             _show_table(figure.table, to, caption=to.say)
             to.points([each for each in figure.caption if isinstance(each, Fact)])
             begun = True
         for table in (*section.tables, *section.small_tables):
-            _show_table(table, to, caption=to.heading if begun else to.say)
+            _show_table(table, to, caption=to.caption if begun else to.say)
             begun = True
         to.points([*section.notes, *section.cautions])
 
@@ -206,6 +207,8 @@ class _Text:
     def heading(self, text: str) -> None:
         self.lines += ["", text]
 
+    caption = heading
+
     def say(self, text: str) -> None:
         self.lines.append(fill(text, WIDTH, initial_indent="  ", subsequent_indent="  "))
 
@@ -236,6 +239,9 @@ class _Markdown:
     def heading(self, text: str) -> None:
         self.parts.append(f"## {md.plain(text)}")
 
+    def caption(self, text: str) -> None:
+        self.parts.append(f"### {md.plain(text)}")
+
     def say(self, text: str) -> None:
         self.parts.append(md.plain(finished(text)))
 
@@ -255,6 +261,9 @@ class _Html:
 
     def heading(self, text: str) -> None:
         self.parts.append(f"<h4>{escape(text)}</h4>")
+
+    def caption(self, text: str) -> None:
+        self.parts.append(f"<h5>{escape(text)}</h5>")
 
     def say(self, text: str) -> None:
         self.parts.append(f"<p>{escape(finished(text))}</p>")

@@ -56,6 +56,8 @@ class Output:
         """The name of a part of what follows."""
         self._people.print(Group(Text(), Text(self.said(text), style="bold")))
 
+    caption = heading
+
     def show(self, sections: "Iterable[Section]") -> None:
         """The view of a result."""
         show(sections, self)

@@ -305,7 +305,11 @@ def sensitivity_section(
         "The difference, if one thing at a time is wrong",
         draw,
         description,
-        Table(("what may be wrong", "tried", "difference", "turns at", "undecided at"), rows),
+        Table(
+            ("what may be wrong", "tried", "difference", "turns at", "undecided at"),
+            rows,
+            text_columns=(0, 1),
+        ),
         (
             "Bars: the difference over the range tried. Dashed: as measured. Upright line: no "
             "difference; beyond it the answer is the opposite one.",

@@ -9,12 +9,13 @@ from inspect import signature
 from typing import Any
 
 from untilt import catalog
-from untilt._core.markdown import bullets, plain, table, yaml_text
+from untilt._core.markdown import plain, yaml_text
 from untilt._version import __version__
 from untilt.bias.contextual.curves import ContextualCurve
 from untilt.bias.curve import PositionBias
 from untilt.bias.given import as_examination, as_position_bias
 from untilt.errors import OptionError
+from untilt.views import Section, Table, markdown
 
 MOST_POSITIONS, MOST_FEATURES, MOST_NAMES = 20, 10, 200
 # A curve such as PowerLaw has no end: the first page of it is shown.
@@ -45,20 +46,22 @@ def ranker_card(ranker: Any, file: str) -> str:
     """Markdown with the YAML header of a model hub, about a fitted ranker saved as `file`."""
     summary = getattr(ranker, "summary_", {})
     clicks = summary.get("trained_on") == "clicks"
+    sections = [_data(ranker, summary), _method(ranker, summary)]
+    if clicks:
+        sections.append(_bias(ranker))
+    limits = (*LIMITS, *(FROM_CLICKS if clicks else ()))
+    sections += [
+        Section("evaluation", "Evaluation", (_NOT_EVALUATED,)),
+        Section("limits", "Limits", notes=limits),
+    ]
     parts = [
         header((*(TAGS if clicks else TAGS[:1]), _named(ranker)[0])),
         f"# {plain(type(ranker).__name__)}",
         how_to_use(file),
-        "## Data",
-        *_data(ranker, summary),
-        "## Method",
-        *_method(ranker, summary),
+        markdown(sections),
+        f"Made by untilt {__version__}.",
     ]
-    if clicks:
-        parts += ["## Position bias", *_bias(ranker)]
-    limits = [*LIMITS, *(FROM_CLICKS if clicks else ())]
-    parts += ["## Evaluation", _NOT_EVALUATED, "## Limits", bullets(limits)]
-    return "\n\n".join([*parts, f"Made by untilt {__version__}."]) + "\n"
+    return "\n\n".join(parts) + "\n"
 
 
 def header(tags: tuple[str, ...], *more: str) -> str:
@@ -77,7 +80,7 @@ def how_to_use(file: str) -> str:
     )
 
 
-def bias_table(bias: PositionBias, *, rest: str) -> list[str]:
+def bias_section(bias: PositionBias, told: tuple[str, ...], rest: str) -> Section:
     """Examination by position with intervals; a pair of columns for each context."""
     curves = bias.contexts or {"": bias}
     depth = max(each.known_depth for each in curves.values())
@@ -87,16 +90,17 @@ def bias_table(bias: PositionBias, *, rest: str) -> list[str]:
     for name in curves:
         of = f" ({name})" if name else ""
         columns += [f"examination{of}", f"{interval}{of}"]
-    rows = [
+    rows = tuple(
         (str(k), *(cell for each in curves.values() for cell in each.text(k)))
         for k in range(1, shown + 1)
-    ]
-    told = ["Position 1 counts as 1."] if bias.relative and bias.examination[0] == 1 else []
-    told += [f"Positions {shown + 1} to {depth} are {rest}."] if shown < depth else []
-    return [table(columns, rows), *([" ".join(told)] if told else [])]
+    )
+    relative = bias.relative and bias.examination[0] == 1
+    told += ("Position 1 counts as 1.",) if relative else ()
+    told += (f"Positions {shown + 1} to {depth} are {rest}.",) if shown < depth else ()
+    return Section("bias", "Position bias", told, tables=(Table(tuple(columns), rows),))
 
 
-def _data(ranker: Any, summary: dict[str, Any]) -> list[str]:
+def _data(ranker: Any, summary: dict[str, Any]) -> Section:
     names = ranker.feature_names_
     rows = [("trained on", str(summary["trained_on"]))] if "trained_on" in summary else []
     counts = [each for each in _COUNTS.get(summary.get("trained_on", ""), ()) if each in summary]
@@ -105,12 +109,10 @@ def _data(ranker: Any, summary: dict[str, Any]) -> list[str]:
     rows += [("queries that decided when to stop", f"{len(valid):,}")] if valid is not None else []
     rows.append(("features", f"{len(names):,}"))
     more = len(names) - MOST_NAMES
-    listed = ", ".join(map(plain, names[:MOST_NAMES]))
+    listed = ", ".join(names[:MOST_NAMES])
     rest = f", and {more:,} more: `ranker.feature_names_`" if more > 0 else ""
-    return [
-        table(("", ""), rows),
-        f"Features, in their order: {listed}{rest}. {_missing(ranker.missing_)}",
-    ]
+    told = f"Features, in their order: {listed}{rest}. {_missing(ranker.missing_)}"
+    return Section("data", "Data", (told,), tables=(Table(("", ""), tuple(rows)),))
 
 
 def _missing(missing: object) -> str:
@@ -121,7 +123,7 @@ def _missing(missing: object) -> str:
     return f"A missing value (NaN) counts as {missing}."
 
 
-def _method(ranker: Any, summary: dict[str, Any]) -> list[str]:
+def _method(ranker: Any, summary: dict[str, Any]) -> Section:
     given = getattr(ranker, "weighting", None)
     told = []
     if isinstance(given, str):
@@ -137,8 +139,9 @@ def _method(ranker: Any, summary: dict[str, Any]) -> list[str]:
     told += [f"Training: {summary['status']}."] if summary.get("status") else []
     shares = getattr(ranker, "feature_importances_", {})
     largest = sorted(shares.items(), key=lambda each: -each[1])[:MOST_FEATURES]
-    rows = [(name, f"{share:.1%}") for name, share in largest]
-    return [bullets(told), *([table(("feature", "share of the importance"), rows)] if rows else [])]
+    rows = tuple((name, f"{share:.1%}") for name, share in largest)
+    tables = (Table(("feature", "share of the importance"), rows),) if rows else ()
+    return Section("method", "Method", tables=tables, notes=tuple(told))
 
 
 def _options(value: Any) -> str:
@@ -164,16 +167,19 @@ def _named(value: object) -> tuple[str, str]:
     return record.name, record.note
 
 
-def _bias(ranker: Any) -> list[str]:
+def _bias(ranker: Any) -> Section:
     bias = _bias_of(ranker)
     if bias is None:
         weighting = getattr(ranker, "weighting", "")
         if weighting is None or _named(weighting)[0] == "clicks":
-            return ["**It was not corrected**: clicks count as they are."]
-        return ["None is kept in this ranker."]
+            told = "It was not corrected: clicks count as they are."
+        else:
+            told = "None is kept in this ranker."
+        return Section("bias", "Position bias", (told,))
     kind = "It was estimated from clicks." if bias.estimated else "It was given, not estimated."
-    told = plain(f"Examination by position, by {bias.method}. {kind}")
-    return [told, *bias_table(bias, rest="in the file")]
+    return bias_section(
+        bias, (f"Examination by position, by {bias.method}. {kind}",), "in the file"
+    )
 
 
 def _bias_of(ranker: Any) -> PositionBias | None:

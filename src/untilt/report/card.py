@@ -6,23 +6,28 @@ figures give the same bytes, and a card can be published.
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 
 from untilt import catalog
 from untilt._core import words
-from untilt._core.markdown import bullets, plain, table, yaml_text
+from untilt._core.markdown import bullets, plain, yaml_text
 from untilt._version import __version__
+from untilt.auditing.audit import Audit
 from untilt.errors import OptionError
+from untilt.evaluation.estimate_view import sensitivity_section
 from untilt.rankers.card import (
     FROM_CLICKS,
     LIMITS,
     MOST_FEATURES,
     TAGS,
-    bias_table,
+    bias_section,
     header,
     how_to_use,
 )
 from untilt.report.decision import Answer, Decision, first_sentence
+from untilt.report.page import compared_section, log_section
 from untilt.report.step_results import HeldOut, Shipped, UsedBias
+from untilt.views import Section, Table, markdown
 
 _LIMITS = (
     *LIMITS,
@@ -35,7 +40,7 @@ _KINDS = {
     "modelled": "It rests on a model of relevance: it is right only if the features explain what "
     "is relevant.",
     "given": "It was given to the run, not estimated by it.",
-    "assumed": "**It is a guess**: this log cannot tell its position bias. Every corrected figure "
+    "assumed": "It is a guess: this log cannot tell its position bias. Every corrected figure "
     "is as right as that guess.",
 }
 
@@ -54,22 +59,22 @@ def model_card(decision: Decision) -> str:
             "a model card is about a ranker, and these figures have none. Give those of a run on a "
             "log with features, which left a ranker.untilt."
         )
+    part = decision.held_out
+    sections = [
+        *([] if decision.audit is None else [_data(decision, decision.audit)]),
+        _method(decision, shipped),
+        *([] if decision.bias is None else [_bias(decision.bias)]),
+        *([] if part is None else _evaluation(part)),
+        Section("limits", "Limits", notes=(*_LIMITS, *decision.warnings)),
+    ]
     parts = [
         _header(decision, shipped),
         f"# Ranker for {plain(decision.title)}",
         _verdict(decision),
         how_to_use("ranker.untilt"),
-        "## Data",
-        *_data(decision),
-        "## Method",
-        *_method(decision, shipped),
+        markdown(sections),
+        f"Made by untilt {__version__}.",
     ]
-    if decision.bias is not None:
-        parts += ["## Position bias", *_bias(decision.bias)]
-    if decision.held_out is not None:
-        parts += ["## Evaluation", *_evaluation(decision.held_out)]
-    limits = [*_LIMITS, *map(words.sentence, decision.warnings)]
-    parts += ["## Limits", bullets(limits), f"Made by untilt {__version__}."]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -117,100 +122,60 @@ def _verdict(decision: Decision) -> str:
     return f"{told}\n\n{reasons}" if reasons else told
 
 
-def _data(decision: Decision) -> list[str]:
-    rows: list[tuple[str, str]] = []
-    audit, split, source = decision.audit, decision.split, decision.source
-    if audit is not None:
-        size = audit.size
-        clicks = "clicks" if audit.label_name == "click" else f"sum of {audit.label_name}"
-        counts = {
-            "sessions": size.sessions, "queries": size.queries, "documents": size.documents,
-            "impressions": size.impressions, clicks: size.clicks, "features": size.features,
-            "deepest position": size.deepest_position,
-        }  # fmt: skip
-        rows += [(name, words.whole(n)) for name, n in counts.items()]
-        rows.append(("sessions without a click", words.percent(audit.share_without_click)))
-    if split is not None:
-        held = "queries" if split.by == "query" else "sessions"
-        parts = getattr(split, held)
-        rows += [(f"{held}, {name}", words.whole(n)) for name, n in parts.items()]
-    dropped = {} if source is None else source.dropped
-    rows += [(f"rows left out: {rule}", words.whole(n)) for rule, n in dropped.items()]
-    parts = [table(("of the click log", ""), rows)] if rows else []
-    if decision.kept_out:
-        named = ", ".join(map(plain, decision.kept_out))
-        parts.append(f"Not used, because they know the click: {named}.")
-    return parts
+def _data(decision: Decision, audit: Audit) -> Section:
+    """The page's section without its notes."""
+    named = ", ".join(decision.kept_out)
+    told = (f"Not used, because they know the click: {named}.",) if named else ()
+    return replace(log_section(decision, audit), title="Data", paragraphs=told, notes=())
 
 
-def _method(decision: Decision, shipped: Shipped) -> list[str]:
+def _method(decision: Decision, shipped: Shipped) -> Section:
     training, plan, part = decision.training, decision.plan, decision.held_out
     best = None if training is None else training.best
     what = best.note if best is not None else ""
     if not what:
         what = next((e.note for e in catalog.methods() if e.name == shipped.method), "")
     trained = f"Trained on {words.count_of(shipped.queries, 'query', 'queries')}"
-    told = [
+    told = (
         f"{shipped.method}{f': {what}' if what else ''}",
         f"{trained} with {words.count_of(shipped.sessions, 'session')}",
         f"{plan.trees} trees were asked for" if plan and isinstance(plan.trees, int) else None,
         shipped.note,
         None if shipped.learned is None else shipped.learned.reason,
         None if training is None else training.why,
-    ]
-    parts = [bullets(words.stopped(str(each)) for each in told if each)]
+    )
+    tables: tuple[Table, ...] = ()
     if part is not None and part.importances:
-        largest = list(part.importances.items())[:MOST_FEATURES]
         header = ("feature", f"share of the {part.importance_of or 'importance'}")
-        parts.append(table(header, [(name, words.percent(share)) for name, share in largest]))
-    return parts
+        rows = tuple((name, words.percent(share)) for name, share in part.importances.items())
+        tables = (Table(header, rows, most=MOST_FEATURES),)
+    notes = tuple(words.stopped(str(each)) for each in told if each)
+    return Section("method", "Method", tables=tables, notes=notes)
 
 
-def _bias(used: UsedBias) -> list[str]:
+def _bias(used: UsedBias) -> Section:
     """How much each position is looked at, with intervals; a pair of columns for each context."""
     bias = used.bias
-    told = [f"Examination by position, by {bias.method}", used.why, used.context, used.sessions]
+    told = [f"Examination by position, by {bias.method}.", used.why, used.context, used.sessions]
     unsure = "How far it is off is not known." if bias.estimated and not bias.has_interval else ""
-    return [
-        " ".join(part for part in (_sentences(told), _KINDS[used.kind], unsure) if part),
-        *bias_table(bias, rest="in `bias.json`"),
-    ]
+    text = " ".join(words.sentence(str(each)) for each in told if each)
+    return bias_section(bias, (f"{text} {_KINDS[used.kind]} {unsure}".strip(),), "in `bias.json`")
 
 
-def _evaluation(part: HeldOut) -> list[str]:
-    metric, comparison = words.metric_name(part.comparison.metric), part.comparison
-    better = "Higher" if comparison.higher_is_better else "Lower"
-    of, level = part[part.chosen], f"{comparison.level:.0%} interval"
-    gaps = {each.system: each for each in comparison}
-    one = words.decimals_for(each.interval for each in part.estimates)
-    two = words.decimals_for(each.interval for each in comparison)
-    rows = []
-    for each in part.estimates:
-        name = f"{each.system} (chosen)" if each.system == part.chosen else each.system
-        gap, cells = gaps.get(each.system), ("", "")
-        if gap is not None:
-            cells = (
-                words.number(gap.value, two, signed=True),
-                words.ends(gap.interval, two, signed=True),
-            )
-        own = (words.number(each.value, one), words.ends(each.interval, one))
-        rows.append((name, *own, *cells))
-    counted = words.metric_words(comparison.metric)
-    told = [
-        f"{metric} per session{f': {counted}' if counted else ''}. {better} is better",
-        f"Estimated by {words.evaluator_words(part.evaluator)} on "
+def _evaluation(part: HeldOut) -> list[Section]:
+    """The page's sections on the rankers and on what would turn the answer."""
+    compared, of = compared_section(part, {}), part[part.chosen]
+    held_out = (
         f"{words.count_of(of.n_sessions, 'session')} of "
-        f"{words.count_of(of.n_queries, 'query', 'queries')} that were held out; intervals are "
-        "over queries",
-        part.baseline,
-        part.check,
+        f"{words.count_of(of.n_queries, 'query', 'queries')} were held out; intervals are over "
+        "queries."
+    )
+    told = (*compared.paragraphs, held_out, *([] if part.check is None else [part.check.fact]))
+    found = part.sensitivity
+    return [
+        replace(compared, title="Evaluation", paragraphs=told),
+        *([sensitivity_section(found)] if found is not None and found.causes else []),
     ]
-    header = ("order", metric, level, f"minus the {comparison.baseline}", level)
-    parts = [_sentences(told), table(header, rows)]
-    if part.sensitivity is not None and part.sensitivity.causes:
-        turns = [words.sentence(each.answer) for each in part.sensitivity.causes]
-        parts += ["What would turn the answer:", bullets(turns)]
-    return parts
 
 
 def _sentences(told: Iterable[object]) -> str:

@@ -57,11 +57,11 @@ def sections_of(data: Decision) -> tuple[Section, ...]:
         if part and part.sensitivity and part.sensitivity.causes
         else None,
         estimate_view.unshown_section(part.comparison, part.chosen, part.among) if part else None,
-        _log(data, data.audit) if data.audit else None,
+        log_section(data, data.audit) if data.audit else None,
         evidence.position_section(data),
         audit_view.comparable_section(data.audit) if data.audit else None,
         _reading(data.audit) if data.audit else None,
-        _compared(part, notes) if part else None,
+        compared_section(part, notes) if part else None,
         rankers.choice_section(data.training) if data.training else None,
         rankers.learner_section(data.shipped.learned)
         if data.shipped and data.shipped.learned
@@ -168,7 +168,7 @@ def _how_sure(data: Decision, part: HeldOut) -> Section:
     return Section("how-sure", "How sure is this?", tiles=tuple(tiles), notes=notes)
 
 
-def _log(data: Decision, audit: Audit) -> Section:
+def log_section(data: Decision, audit: Audit) -> Section:
     """The audit's section, with what the run did to the log."""
     of_audit, split, models = audit_view.log_section(audit), data.split, data.click_models
     held_out = "queries" if split is not None and split.by == "query" else "sessions"
@@ -198,7 +198,8 @@ def _reading(audit: Audit) -> Section | None:
     return audit_view.reading_section(tests, audit.click_rates.level)
 
 
-def _compared(part: HeldOut, notes: Mapping[str, str]) -> Section:
+def compared_section(part: HeldOut, notes: Mapping[str, str]) -> Section:
+    """Rankers on held-out sessions."""
     return estimate_view.compared_section(
         part.estimates,
         part.comparison,
