@@ -246,15 +246,9 @@ def relevance_correlation(
     """
     if judged is None:
         return None
-    labels = labels_of(model, judged)
-    known = np.flatnonzero(~np.isnan(labels) & model.seen_)
-    query = model.documents_.doc_query[known]
-    each = _by_query(query, model.relevance_[known], labels[known])
-    if len(each) == 0:
-        return None
-    weight = bootstrap_weights(len(each), n_draws, seed) / len(each)
-    low, high = np.quantile(weight @ each, [(1 - level) / 2, (1 + level) / 2])
-    return Measured(float(each.mean()), Interval(float(low), float(high), level))
+    each = _correlations(model, judged, model.relevance_)
+    each = each[~np.isnan(each)]
+    return _mean_over_queries(each, n_draws, level, seed)
 
 
 def order_gain(
@@ -272,20 +266,10 @@ def order_gain(
     """
     if judged is None:
         return None
-    labels = labels_of(model, judged)
-    known = np.flatnonzero(~np.isnan(labels) & model.seen_)
-    query = model.documents_.doc_query[known]
-    both = [
-        _by_query(query, values[known], labels[known], everywhere=True)
-        for values in (model.relevance_, shown_order)
-    ]
-    each = both[0] - both[1]
+    each = _correlations(model, judged, model.relevance_)
+    each = each - _correlations(model, judged, shown_order)
     each = each[~np.isnan(each)]
-    if len(each) == 0:
-        return None
-    weight = bootstrap_weights(len(each), n_draws, seed) / len(each)
-    low, high = np.quantile(weight @ each, [(1 - level) / 2, (1 + level) / 2])
-    return Measured(float(each.mean()), Interval(float(low), float(high), level))
+    return _mean_over_queries(each, n_draws, level, seed)
 
 
 def labels_of(model: ClickModel, judged: JudgedLists) -> FloatArray:
@@ -297,21 +281,28 @@ def labels_of(model: ClickModel, judged: JudgedLists) -> FloatArray:
     return np.fromiter((label.get(pair, np.nan) for pair in pairs), float, len(mine))
 
 
-def _by_query(
-    query: IntArray, relevance: FloatArray, label: FloatArray, *, everywhere: bool = False
-) -> FloatArray:
-    """Correlations of queries that have one; with `everywhere` of all, NaN without one."""
+def _correlations(model: ClickModel, judged: JudgedLists, values: FloatArray) -> FloatArray:
+    """(queries,) rank correlation of values and labels over shown documents; NaN without one."""
     from scipy.stats import rankdata  # half a second to import
 
-    correlations = []
-    order = np.argsort(query, kind="stable")
-    for rows in np.split(order, np.flatnonzero(np.diff(query[order])) + 1):
-        x, y = relevance[rows], label[rows]
-        if len(np.unique(x)) > 1 and len(np.unique(y)) > 1:
-            correlations.append(np.corrcoef(rankdata(x), rankdata(y))[0, 1])
-        elif everywhere:
-            correlations.append(np.nan)
+    labels = labels_of(model, judged)
+    known = np.flatnonzero(~np.isnan(labels) & model.seen_)
+    query, correlations = model.documents_.doc_query[known], []
+    order = known[np.argsort(query, kind="stable")]
+    for rows in np.split(order, np.flatnonzero(np.diff(np.sort(query))) + 1):
+        x, y = values[rows], labels[rows]
+        varies = len(np.unique(x)) > 1 and len(np.unique(y)) > 1
+        correlations.append(np.corrcoef(rankdata(x), rankdata(y))[0, 1] if varies else np.nan)
     return np.array(correlations)
+
+
+def _mean_over_queries(each: FloatArray, n_draws: int, level: float, seed: Seed) -> Measured | None:
+    """The mean with its bootstrap interval; None without queries."""
+    if len(each) == 0:
+        return None
+    weight = bootstrap_weights(len(each), n_draws, seed) / len(each)
+    low, high = _quantiles(weight @ each, level)
+    return Measured(float(each.mean()), Interval(float(low), float(high), level))
 
 
 REFERENCE = PBM.name

@@ -279,6 +279,12 @@ class ExaminationModel(ClickModel):
         super()._restore(state)
         self._bias = told
 
+    def _marginal(self, lists: Lists) -> FloatArray:
+        return self._examination(lists) * self._gamma(lists)
+
+    def _conditional(self, lists: Lists) -> FloatArray:
+        return self._examination_given_clicks(lists) * self._gamma(lists)
+
     def _gamma(self, lists: Lists) -> FloatArray:
         return lists.of_documents(self.relevance_, self.prior_mean_)
 
@@ -338,9 +344,6 @@ class PBM(ExaminationModel, IndependentModel):
     def _check_restored(self) -> None:
         super()._check_restored()
         check_array("examination_", self.examination_, (self.depth_,), low=0, high=1)
-
-    def _marginal(self, lists: Lists) -> FloatArray:
-        return self._examination(lists) * self._gamma(lists)
 
     def _examination(self, lists: Lists) -> FloatArray:
         return np.asarray(self.examination_[lists.position - 1])
@@ -422,12 +425,6 @@ class UBM(ExaminationModel):
         super()._check_restored()
         shape = (self.depth_, self.depth_)
         check_array("examination_", self.examination_, shape, low=0, high=1)
-
-    def _conditional(self, lists: Lists) -> FloatArray:
-        return self._examination_given_clicks(lists) * self._gamma(lists)
-
-    def _marginal(self, lists: Lists) -> FloatArray:
-        return self._examination(lists) * self._gamma(lists)
 
     def _examination(self, lists: Lists) -> FloatArray:
         return _examined(lists.indptr, lists.position, self._gamma(lists), self.examination_)
