@@ -63,8 +63,8 @@ def test_clone_and_params(made):
     )
     fresh.set_params(n_trees=2, weighting=None)
     assert fresh.fit(made.log).n_trees_ == 2
-    with pytest.raises(ValueError, match="Invalid parameter 'trees'"):
-        fresh.set_params(trees=2)
+    with pytest.raises(ValueError, match="Invalid parameter 'leaves'"):
+        fresh.set_params(leaves=2)
 
 
 def test_repr_shows_what_was_changed():
