@@ -27,7 +27,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 Severity = Literal["note", "warning", "serious"]
 _SEVERITIES: tuple[Severity, ...] = ("note", "warning", "serious")
 # A mark, a command, a field, a brace: a template holds nothing else but text.
-_TOKEN = re.compile(r"\[\[(.+?)\]\]|`(untilt [^`]+)`|\{(\w+)(?::([^{}]*))?\}|\{\{|\}\}")
+_TOKEN = re.compile(r"\[\[(.+?)\]\](?!\])|`(untilt [^`]+)`|\{(\w+)(?::([^{}]*))?\}|\{\{|\}\}")
 _NUMBER = re.compile(r"\+?,?(\.\d{1,2})?[efg%]?")  # no widths: a file may not ask for 10^11 blanks
 
 

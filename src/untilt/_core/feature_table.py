@@ -9,6 +9,7 @@ import numpy as np
 from untilt._core.arrays import BoolArray, FeatureArray, Missing
 from untilt._core.optional import explained_import
 from untilt.errors import ColumnError, OptionError, ShapeError, did_you_mean, listed
+from untilt.facts import phrase
 
 
 def feature_array(features: Any, names: Sequence[str]) -> FeatureArray:
@@ -80,8 +81,13 @@ def _check_filled(here: Missing, in_training: Missing) -> None:
         return
     before = "kept as they are" if in_training == "keep" else f"counted as {in_training:g}"
     raise OptionError(
-        f"the ranker was trained with missing features {before}, and here {here:g} was put in "
-        "their place on reading. Read with missing='keep': the ranker then does as in training."
+        phrase(
+            "the ranker was trained with missing features {before}, and here {here:g} "
+            "was put in their place on reading. Read with [[missing='keep']]: the ranker "
+            "then does as in training.",
+            before=before,
+            here=here,
+        )
     )
 
 
@@ -100,8 +106,11 @@ def known_values(features: FeatureArray, names: tuple[str, ...], missing: Missin
     if missing is None:
         _refuse_cell(
             features, names, lost,
-            "Fill it in, or train on data that has missing values: read with missing='keep' (for "
-            "trees), or with missing=0.0, which the ranker then puts in their place itself.",
+            phrase(
+                "Fill it in, or train on data that has missing values: read with "
+                "[[missing='keep']] (for trees), or with [[missing=0.0]], which the ranker then "
+                "puts in their place itself."
+            ),
         )  # fmt: skip
     return np.where(lost, np.float32(missing), features)
 
@@ -110,8 +119,14 @@ def _refuse_cell(features: FeatureArray, names: tuple[str, ...], bad: BoolArray,
     if bad.any():
         row, column = np.argwhere(bad)[0]
         raise ShapeError(
-            f"this ranker needs finite features. Got {features[row, column]} for feature "
-            f"{names[column]!r} in row {row}. {fix}"
+            phrase(
+                "this ranker needs finite features. Got {value} for feature {name:r} in row {row}. "
+                "{fix}",
+                value=features[row, column],
+                name=names[column],
+                row=row,
+                fix=fix,
+            )
         )
 
 

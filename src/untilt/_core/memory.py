@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from untilt.errors import MemoryLimitError, OptionError
+from untilt.facts import phrase
 
 VARIABLE = "UNTILT_MEMORY_LIMIT"
 
@@ -34,8 +35,15 @@ def allow(size: float, what: str, fix: str) -> None:
     """
     if not fits(size):
         raise MemoryLimitError(
-            f"{what} needs about {gib(size)} of memory, and this process can have "
-            f"{gib(room() or 0)} more{_of_limit()}. {fix}"
+            phrase(
+                "{what} needs about {size} of memory, and this process can have {room} more{of}. "
+                "{fix}",
+                what=what,
+                size=gib(size),
+                room=gib(room() or 0),
+                of=_of_limit(),
+                fix=fix,
+            )
         )
 
 
@@ -58,7 +66,12 @@ def refusing(what: str, fix: str) -> Iterator[None]:
         if not ran_out(error):
             raise
         raise MemoryLimitError(
-            f"{what} needs more memory than this process can have{_of_limit()}. {fix}"
+            phrase(
+                "{what} needs more memory than this process can have{of}. {fix}",
+                what=what,
+                of=_of_limit(),
+                fix=fix,
+            )
         ) from error
 
 

@@ -19,7 +19,7 @@ from untilt.auditing.swap_design import Widths, check_assurance
 from untilt.bias.given import Examination, as_examination
 from untilt.bias.position_graph import most_lost
 from untilt.errors import IdentifiabilityError, OptionError, check_choice
-from untilt.facts import Fact, note
+from untilt.facts import Fact, note, phrase
 from untilt.views import Section, Table, Tile, View
 
 SERVE = note(
@@ -327,8 +327,11 @@ def _sessions(
         n *= 2
     if n >= MOST_SESSIONS:
         raise IdentifiabilityError(
-            "no number of sessions is enough: queries hardly ever repeat in this log, so the "
-            'same document is not shown at two positions. Plan with within="length".'
+            phrase(
+                "no number of sessions is enough: queries hardly ever repeat in this "
+                "log, so the same document is not shown at two positions. Plan with "
+                '[[within="length"]].'
+            )
         )
     low, high = (n / 2, n) if n > start else (n, n)
     while high - low > max(0.5, precision * high):

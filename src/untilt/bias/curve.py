@@ -15,7 +15,7 @@ from untilt._core.statistics import Interval, normal_quantile
 from untilt.catalog import storable
 from untilt.data.layout import AnyLayout, ContextCells, Grid, Layout
 from untilt.errors import DepthError, OptionError, ShapeError
-from untilt.facts import Fact, as_fact, as_facts, note, positions_text, warning
+from untilt.facts import Fact, as_fact, as_facts, note, phrase, positions_text, warning
 
 if TYPE_CHECKING:
     import altair as alt
@@ -374,9 +374,15 @@ class PositionBias(Portable):
             raise DepthError(f"positions start at 1. Got {asked.min()} instead.")
         if asked.size and asked.max() > self.depth:
             raise DepthError(
-                f"position {asked.max()} has no examination estimate: {self.method} covers "
-                f"positions 1..{self.depth}. Cut the log with log.top({self.depth}) or estimate "
-                f"the bias on deeper pages."
+                phrase(
+                    "position {asked} has no examination estimate: {method} covers "
+                    "positions 1..{depth}. [[Cut the log with log.top({depth}) or "
+                    "estimate the bias on deeper pages|Estimate the bias on pages that "
+                    "go below position {depth}, or give a curve: --bias power-law:1]].",
+                    asked=asked.max(),
+                    method=self.method,
+                    depth=self.depth,
+                )
             )
         return asked - 1
 

@@ -20,7 +20,7 @@ from untilt._core.portable import Portable
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import Cells, PositionCounts, position_counts
 from untilt.errors import IdentifiabilityError, ShapeError
-from untilt.facts import positions_text
+from untilt.facts import phrase, positions_text
 
 
 @dataclass(frozen=True)
@@ -176,13 +176,23 @@ class PositionGraph(Portable):
             else "the documents shown on both sides have too few clicks there"
         )
         reach = joined_depth(arcs)
-        fewer = f"or ask for fewer positions: log.top({reach}); " if reach > 1 else ""
+        fewer = "or ask for fewer positions: [[log.top({reach})|--depth {reach}]]; "
+        fewer = phrase(fewer if reach > 1 else "", reach=reach)
         raise IdentifiabilityError(
-            f"{method} cannot compare position {lost[0]} with position 1: {why} "
-            f"({positions_text(first)} against {positions_text(second)}). "
-            f"To join them, {swap} in a share of the sessions; {fewer}or learn relevance from "
-            "features, with RegressionEM; or take bounds in place of a curve, with "
-            "AllPairs(unjoined='bounds')."
+            phrase(
+                "{method} cannot compare position {lost} with position 1: {why} "
+                "({positions_text} against {positions_text_}). To join them, {swap} in a "
+                "share of the sessions; {fewer}or learn relevance from features, with "
+                "[[RegressionEM]]; or take bounds in place of a curve, with "
+                "[[AllPairs(unjoined='bounds')]].",
+                method=method,
+                lost=lost[0],
+                why=why,
+                positions_text=positions_text(first),
+                positions_text_=positions_text(second),
+                swap=swap,
+                fewer=fewer,
+            )
         )
 
     def __repr__(self) -> str:
@@ -237,11 +247,15 @@ def require_shown(shown: BoolArray) -> None:
     if shown.all():
         return
     missing = int(np.argmin(shown)) + 1
-    fix = f"Ask for fewer positions: log.top({missing - 1})."
+    fix = phrase("Ask for fewer positions: [[log.top({k})|--depth {k}]].", k=missing - 1)
     if missing == 1:
-        fix = "Examination is measured relative to it: number the positions from 1."
+        fix = phrase("Examination is measured relative to it: number the positions from 1.")
     raise IdentifiabilityError(
-        f"position {missing} was never shown, so nothing is known about it. {fix}"
+        phrase(
+            "position {missing} was never shown, so nothing is known about it. {fix}",
+            missing=missing,
+            fix=fix,
+        )
     )
 
 

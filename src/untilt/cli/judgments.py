@@ -9,6 +9,7 @@ from untilt.cli import arguments, outputs
 from untilt.cli.console import speaking
 from untilt.errors import OptionError
 from untilt.evaluation.options import LevelOptions
+from untilt.facts import phrase
 
 
 def judgments(
@@ -60,9 +61,12 @@ def judgments(
         form = judgment_format(out, to)
         if bias is None:
             raise OptionError(
-                "judgments need the position bias (--bias FILE, or a curve such as power-law:1): "
-                "without it they would be click rates. Estimate it: `untilt bias LOG --out "
-                "bias.json`. For lists in random order give --bias none."
+                phrase(
+                    "judgments need the position bias (--bias FILE, or a curve such as "
+                    "power-law:1): without it they would be click rates. Estimate it: "
+                    "`untilt bias LOG --out bias.json`. For lists in random order give "
+                    "--bias none."
+                )
             )
         curve = arguments.parse_bias(bias)
         context = arguments.context_of(curve)

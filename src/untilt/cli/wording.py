@@ -1,8 +1,9 @@
 """What is said to somebody at a command line: its own words, and commands that can be pasted.
 
-The library speaks Python: pass missing=0.0, use AllPairs, `untilt plan LOG`. While a command runs,
-every fact and every error goes through `CommandLine.worded`, which knows the options of the command
-and what was given: --missing 0.0, all-pairs, `untilt plan 'my log.csv' --column query_id=srch_id`.
+The library speaks Python: pass missing=0.0, use AllPairs, `untilt plan LOG`. Such parts of a
+sentence are marked in its template (`untilt.facts`). `CommandLine` is the voice that words them
+with the options of the command that runs and what was given to it: --missing 0.0, all-pairs,
+`untilt plan 'my log.csv' --column query_id=srch_id`.
 """
 
 import ast
@@ -18,7 +19,7 @@ from typing import Any
 from untilt import catalog
 from untilt._core.addresses import without_secrets
 from untilt.errors import UntiltError
-from untilt.facts import PYTHON, Fact, Voice
+from untilt.facts import PYTHON, Voice
 
 # What a command writes is its own: another one would write over it.
 _OUTPUTS = frozenset(
@@ -26,55 +27,13 @@ _OUTPUTS = frozenset(
 )
 # Arguments of Python whose option has another name.
 _OPTIONS = {"by": "intervals", "methods": "method", "models": "model"}
-# Calls of Python, and what to do instead. The rest of a sentence must fit either.
-_CALLS = {
-    r"(?:ut|untilt)\.AllPairs\(\)\.fit\(log\)\.bias_": (
-        "that of `untilt bias LOG --out bias.json`"
-    ),
-    r"\bUBM\(\)\.fit\(log\)\.bias_ gives (?:it|one)": "`untilt bias LOG` estimates one",
-    r"(?:ut\.|untilt\.)?PowerLaw\(([\d.]+)\)": r"power-law:\1",
-    r", or make one: log\.with_label\(.*?astype\(float\)\)": "",
-    r": log\.with_label\(.*?astype\(float\)\) makes clicks of it": (
-        ": choose another with --label NAME"
-    ),
-    r"\(log\.with_label\)": "(--label NAME)",
-    r"log\.with_label\((?:name|\.\.\.)\)(?: with a click column)?": "--label NAME",
-    r"(?:ut\.|untilt\.)?read_log\(\.\.\., ([^)]*)\)": r"\1",
-    r"Give read_log a table of documents with features": "Give --documents TABLE",
-    r"Give read_log the documents table \(documents=\.\.\.\) or the feature columns "
-    r"\(features=\[\.\.\.\]\)": (
-        "Give --documents TABLE, or the feature columns of the log: --features 'f_*'"
-    ),
-    r"Cut the log with log\.top\((\d+)\) or estimate the bias on deeper pages": (
-        r"Estimate the bias on pages that go below position \1, or give a curve: --bias power-law:1"
-    ),
-    r"log\.top\((\w+)\)": r"depth=\1",
-    r" \(see ut\.clip_curve\)": (
-        " (the report of `untilt run` and --clip-plot of `untilt evaluate` draw how much)"
-    ),
-    r"ranker\.save\(path\) keeps it for untilt": "The file of `untilt train` keeps it for untilt",
-    r"Pass \('[^']*', 'table name'\)": "Name it: --table NAME, or of the documents "
-    "--documents-table NAME",
-    r"\b(?:ut|untilt)\.shown\b": "shown",
-    r"""'your column'|"the column"|(?<=': )\.\.\.""": "'YOUR_COLUMN'",
-    r", or give KnownBias\(.*?\)": "",
-    r"\bestimate it with TrustEM": "`untilt bias LOG --method trust-em --out bias.json` makes one",
-    r"\bcolumns maps our names": "--column maps our names",
-    r"^clicks must be a ClickLog, or the click rates": "--rates must be the click rates",
-    r"Got \['([^']*)'\]": r"Got '\1'",
-    r"Got None instead": "Got nothing instead",
-}
-_CALLED = [(re.compile(pattern), words) for pattern, words in _CALLS.items()]
 _VALUE = r"\{[^}]*\}|\[[^\]]*\]|'[^']*'|\"[^\"]*\"|\.\.\.|[\w:+-]+(?:\.\w+)*"
 _KEYWORD = re.compile(rf"(?<![\w.='?&-])(?<!--option )(?<!--column )([a-z_]+)=({_VALUE})")
 _ARGUMENTS = rf"(?:[a-z_]+=(?:{_VALUE})(?:, )?)*"
 _CALL = re.compile(rf"\b(?:ut\.|untilt\.)?([A-Z]\w+)(?:\(({_ARGUMENTS})\))?")
 _FIT = re.compile(rf"\b(?:ut|untilt)\.([A-Z]\w+)\(({_ARGUMENTS})\)\.fit\(log\)")
-_QUOTED = re.compile(r"(`untilt [^`]*`)")
 _OPENING = re.compile(r"^([a-z_]+)(?= must | takes | has no )")
-_COMMAND = re.compile(
-    r"(?:^|(?<=`))untilt ([a-z]+) (NEW_)?LOG\b((?: --[a-z-]+(?: [^\s`,;-][^\s`,;]*)?)*)"
-)
+_COMMAND = re.compile(r"^untilt ([a-z]+) (NEW_)?LOG\b((?: --[a-z-]+(?: [^\s`,;-][^\s`,;]*)?)*)")
 
 
 @dataclass
@@ -92,15 +51,17 @@ class CommandLine:
         try:
             yield
         except UntiltError as error:
-            is_phrase = isinstance(error.text, Fact)
-            error.args = (error.said(self) if is_phrase else self.worded(str(error)),)
+            error.args = (_OPENING.sub(self._opening, error.said(self)),)
             raise
         finally:
             _LINE.reset(token)
 
     def marked(self, text: str) -> str:
         """An argument, a call or a class of Python as option, command or method."""
-        return self._said(text)
+        text = _FIT.sub(self._fitted, text)
+        text = _CALL.sub(self._named, text)
+        text = _KEYWORD.sub(self._option, text)
+        return re.sub(r"\bpass (?=--)", "give ", text)
 
     def other(self, python: str, command_line: str) -> str:  # noqa: ARG002
         """The wording that is for command lines."""
@@ -113,24 +74,6 @@ class CommandLine:
     def method(self, name: str) -> str:
         """The name of an estimator, such as all-pairs."""
         return _CALL.sub(self._named, name)
-
-    def worded(self, text: str) -> str:
-        """The text as it is said here. Commands in it are completed, and else left alone."""
-        parts = [text] if text.startswith("untilt ") else _QUOTED.split(text)
-        said = [part if part.lstrip("`").startswith("untilt ") else self._said(part)
-                for part in parts]  # fmt: skip
-        return _COMMAND.sub(self._completed, "".join(said))
-
-    def _said(self, text: str) -> str:
-        """Calls, classes and arguments of Python as commands, methods and options."""
-        for pattern, words in _CALLED:
-            text = pattern.sub(words, text)
-        text = _FIT.sub(self._fitted, text)
-        text = _CALL.sub(self._named, text)
-        text = _KEYWORD.sub(self._option, text)
-        text = _OPENING.sub(self._opening, text)
-        text = re.sub(r"\bcolumns\[('\w+')\]", r"--column \1", text)
-        return re.sub(r"\bpass (?=--)", "give ", text)
 
     def _named(self, call: re.Match[str]) -> str:
         """AllPairs as all-pairs; with arguments, --method all-pairs and its options."""
@@ -147,7 +90,7 @@ class CommandLine:
         bias = CommandLine(self.commands["bias"], self.commands)
         options = _KEYWORD.sub(bias._option, call[2]).replace(", ", " ")
         name = catalog.find("bias", call[1]).name
-        return "`" + f"untilt bias NEW_LOG --method {name} {options}".strip() + "`"
+        return f"`{self.command(f'untilt bias NEW_LOG --method {name} {options}'.strip())}`"
 
     def _option(self, keyword: re.Match[str]) -> str:
         """missing=0.0 as --missing 0.0; what no option is called stays."""
@@ -258,8 +201,15 @@ def _values(value: Any, parameter: Any) -> list[str]:
     if value is Ellipsis or value == "...":
         return [parameter.metavar or parameter.name.upper()]
     if isinstance(value, dict):
-        return [f"{name}={'' if column is None else column}" for name, column in value.items()]
+        return [f"{name}={_column(column)}" for name, column in value.items()]
     return [_text(each) for each in (value if isinstance(value, list) else [value])]
+
+
+def _column(name: Any) -> str:
+    """A column's name; nothing for none, and a placeholder for "your column" or "..."."""
+    if name is Ellipsis or str(name).startswith(("your ", "the ")):
+        return "YOUR_COLUMN"
+    return "" if name is None else str(name)
 
 
 def _text(value: Any) -> str:

@@ -33,7 +33,7 @@ from untilt.clickmodels.examination import PBM
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice, did_you_mean
-from untilt.facts import Fact, note, warning
+from untilt.facts import Fact, note, phrase, warning
 
 if TYPE_CHECKING:
     import altair as alt
@@ -152,7 +152,9 @@ def units_of(log: ClickLog, by: str) -> Units:
     else:
         name, n = "query", len(queries)
         if n < 2:
-            raise OptionError('intervals by="query" need at least two queries. Use by="session".')
+            raise OptionError(
+                phrase('intervals [[by="query"]] need at least two queries. Use [[by="session"]].')
+            )
     sessions = sum_by(of_list, log.sessions, n)
     shown = sums_by_unit(log, of_list, n, np.ones(len(log.position)))
     return Units(name, of_list, sessions, shown)
@@ -587,11 +589,18 @@ def _named(models: Models | None, left_out: Mapping[str, Fact]) -> dict[str, Cli
             model = given
         else:
             raise OptionError(
-                f"models must be names or click models such as UBM(). Got {given!r} instead."
+                phrase(
+                    "models must be names or click models such as [[UBM()]]. Got "
+                    "{given:r} instead.",
+                    given=given,
+                )
             )
         if model.name in named:
             raise OptionError(
-                f"models has {model.name!r} twice. Name them: models={{'first': ..., ...}}."
+                phrase(
+                    "models has {name:r} twice. Name them: [[models={{'first': ..., ...}}]].",
+                    name=model.name,
+                )
             )
         named[model.name] = model
     return named

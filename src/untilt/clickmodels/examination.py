@@ -27,7 +27,7 @@ from untilt.clickmodels.smoothing import HIGH, LOW, Smoothing, mean_rate, smooth
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import Cells, PositionCounts, position_counts
 from untilt.errors import IdentifiabilityError
-from untilt.facts import Fact, joined, note
+from untilt.facts import Fact, joined, note, phrase
 
 EXAMINED_BY_LAST_CLICK = note(
     "clickmodels.examined-by-last-click",
@@ -459,17 +459,25 @@ def _as_table(theta: FloatArray, shown: FloatArray, depth: int) -> FloatArray:
 
 def _too_many(found: int) -> IdentifiabilityError:
     return IdentifiabilityError(
-        f"UBM compares {found:,} pairs of a position and the last click above it, and its curve "
-        f"takes at most {MOST_CONDITIONS:,}. Cut the log with log.top(100), or use PBM, which has "
-        "one number for each position."
+        phrase(
+            "UBM compares {found:,} pairs of a position and the last click above it, and its curve "
+            "takes at most {most:,}. Cut the log with [[log.top(100)|--depth 100]], or use PBM, "
+            "which has one number for each position.",
+            found=found,
+            most=MOST_CONDITIONS,
+        )
     )
 
 
 def _not_comparable(position: int) -> IdentifiabilityError:
     return IdentifiabilityError(
-        f"examination at position {position} cannot be compared with position 1: no clicked "
-        f"document connects them. Cut the log with log.top({position - 1}), or swap documents "
-        "between the two positions now and then."
+        phrase(
+            "examination at position {k} cannot be compared with position 1: no clicked document "
+            "connects them. Cut the log with [[log.top({above})|--depth {above}]], or swap "
+            "documents between the two positions now and then.",
+            k=position,
+            above=position - 1,
+        )
         if position > 1
         else "position 1 was never clicked, so no other can be compared with it."
     )

@@ -11,7 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from untilt._core import memory
-from untilt.facts import Fact, warning
+from untilt.facts import Fact, phrase, warning
 
 if TYPE_CHECKING:
     from untilt.data.clicklog import ClickLog
@@ -44,9 +44,8 @@ def allow_table(what: str, *shape: int, copies: int = 1) -> None:
 
     Tables with a row for each query, document or pair of a list grow with more than positions.
     """
-    memory.allow(
-        8.0 * copies * prod(shape), what, "Cut the lists, log.top(50), or use fewer queries."
-    )
+    fix = phrase("Cut the lists, [[log.top(50)|--depth 50]], or use fewer queries.")
+    memory.allow(8.0 * copies * prod(shape), what, fix)
 
 
 def too_deep(
@@ -103,7 +102,8 @@ def remedy(needed: float, *, held: int = 0) -> str:
     share = 0.8 * (room + held) / max(1.0, needed + held)
     digits = 10 ** (1 - math.floor(math.log10(max(share, 1e-6))))
     share = math.floor(min(share, 0.9) * digits) / digits
-    return (
-        f"Read a share of the queries, such as read_log(..., sample_queries={share:g}), "
-        f"{MORE_MEMORY}."
-    )
+    return phrase(
+        "Read a share of the queries, such as "
+        "[[read_log(..., sample_queries={share:g})|--sample-queries {share:g}]], {more}.",
+        share=share, more=MORE_MEMORY,
+    )  # fmt: skip

@@ -11,6 +11,7 @@ from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, s
 from untilt._core.random import Seed, generator
 from untilt.data.clicklog import ClickLog
 from untilt.errors import ColumnError, OptionError, check_choice, did_you_mean
+from untilt.facts import phrase
 
 
 def split(log: ClickLog, share: float, *, by: str, seed: Seed) -> tuple[ClickLog, ClickLog]:
@@ -145,8 +146,11 @@ def _draw_sessions(sessions: IntArray, share: float, rng: np.random.Generator) -
 def _by_time(log: ClickLog, share: float) -> tuple[ClickLog, ClickLog]:
     if log.time is None:
         raise OptionError(
-            "this log has no time to split by. Read it with its timestamp column (columns="
-            "{'timestamp': ...}) and without collapsing: collapsed sessions have no single time."
+            phrase(
+                "this log has no time to split by. Read it with its timestamp column "
+                "([[columns={{'timestamp': ...}}]]) and without collapsing: collapsed "
+                "sessions have no single time."
+            )
         )
     part = _part_of_time(log, [share])
     return log.take(part == 0), log.take(part == 1)
@@ -257,8 +261,14 @@ def _check(weights: Mapping[str, float], columns: Mapping[str, FloatArray], name
         if column not in columns:
             hint = did_you_mean(str(column), list(columns))
             raise ColumnError(
-                f"there is no label column {column!r}. This log has: {', '.join(columns)}.{hint} "
-                "Further columns are read with read_log(..., labels=[...])."
+                phrase(
+                    "there is no label column {column:r}. This log has: {what}.{hint} "
+                    "Further columns are read with [[read_log(..., labels=[...])|--label "
+                    "NAME]].",
+                    column=column,
+                    what=", ".join(columns),
+                    hint=hint,
+                )
             )
     if name in columns:
         raise OptionError(f"the log has a label {name!r} already. Give name= another one.")

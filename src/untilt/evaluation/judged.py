@@ -19,7 +19,7 @@ from untilt.data.judged import JudgedLists
 from untilt.data.seen import Overlap, has_memory, held_out_part, overlap_of
 from untilt.errors import OptionError, ShapeError, did_you_mean
 from untilt.evaluation.unshown import TOP, Bound, Unshown, labels_under, never_shown, top_places
-from untilt.facts import Fact, note, serious, warning
+from untilt.facts import Fact, note, phrase, serious, warning
 from untilt.metrics.metric import (
     Empty,
     Metric,
@@ -179,7 +179,9 @@ def _held_out(
     judged: JudgedLists, scores: Any, weights: npt.ArrayLike | None
 ) -> tuple[JudgedLists, npt.ArrayLike | None]:
     if not isinstance(scores, Predicts):
-        raise OptionError("held_out=True needs a ranker: plain scores were trained on nothing.")
+        raise OptionError(
+            phrase("[[held_out=True]] needs a ranker: plain scores were trained on nothing.")
+        )
     part = held_out_part(judged, {"the ranker": scores})
     if weights is None:
         return part, None

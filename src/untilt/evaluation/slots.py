@@ -47,6 +47,7 @@ from untilt.errors import OptionError, did_you_mean
 from untilt.evaluation.judged import Predicts
 from untilt.evaluation.pool import Pool
 from untilt.evaluation.unshown import TOP, Worth
+from untilt.facts import phrase
 from untilt.metrics.metric import Metric, checked_cut, parse_metric
 
 RECIPROCAL = "reciprocal"  # 1 / rank has a name, though it is no metric of labels
@@ -157,7 +158,12 @@ class _Theta:
 
     def __call__(self, rank: FloatArray) -> FloatArray:
         if not self.theta:
-            raise OptionError(f"the metric {EXAMINATION!r} needs the position bias: give bias=...")
+            raise OptionError(
+                phrase(
+                    "the metric {EXAMINATION:r} needs the position bias: give [[bias=...]]",
+                    EXAMINATION=EXAMINATION,
+                )
+            )
         index = rank.astype(np.int64) - 1
         inside = index < len(self.theta)
         return np.where(inside, np.array(self.theta)[np.where(inside, index, 0)], 0.0)

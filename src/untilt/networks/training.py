@@ -18,7 +18,7 @@ from untilt._core.arrays import AnyArray
 from untilt._core.memory import refusing
 from untilt._core.progress import Advance, progress
 from untilt.errors import FileFormatError, OptionError
-from untilt.facts import Fact, note
+from untilt.facts import Fact, note, phrase
 from untilt.networks.batches import Batch, Cut, Picks, Resident, Sampler
 from untilt.networks.checkpoints import (
     NUMBERS,
@@ -42,7 +42,7 @@ TRAINED_BEST = note(
 TRAINED = note("network.trained", "trained for {epochs} epochs, {steps} steps")
 PART = note("network.part", "{part}: {status}")
 
-SMALLER_STEPS = "Use a smaller batch_size, or shorter lists: log.top(50)."
+SMALLER_STEPS = phrase("Use a smaller batch_size, or shorter lists: [[log.top(50)|--depth 50]].")
 
 # (params, batch) -> scalar. Steps are compiled once per loss *object* and shape: hand in the same
 # function again (from an lru_cache, say) instead of a new closure, and the second training starts

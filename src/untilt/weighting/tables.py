@@ -14,7 +14,7 @@ from untilt.clickmodels.click_model import ClickModel
 from untilt.clickmodels.examination import UBM
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, check_choice
-from untilt.facts import note
+from untilt.facts import note, phrase
 from untilt.weighting.base import (
     Against,
     ClickWeights,
@@ -199,8 +199,12 @@ class BayesIPS(_FromBias):
         trust = _trust(self.bias)
         if trust is None:
             raise OptionError(
-                "BayesIPS needs a bias with eps_plus and eps_minus: estimate it with TrustEM, or "
-                "give KnownBias(examination, eps_plus=..., eps_minus=...)."
+                phrase(
+                    "BayesIPS needs a bias with eps_plus and eps_minus: [[estimate it "
+                    "with TrustEM|`untilt bias LOG --method trust-em --out bias.json` "
+                    "makes one]][[, or give KnownBias(examination, eps_plus=..., "
+                    "eps_minus=...)| ]]."
+                )
             )
         _check_trust(trust, trust[0] + trust[1] > 0, "eps_plus or eps_minus must be above 0")
 
@@ -477,8 +481,11 @@ class ExaminationWeights(SessionWeighting):
             find("click model", self.model, what="model")
         elif not isinstance(self.model, ClickModel):
             raise OptionError(
-                "model must be a click model such as ut.UBM(), fitted or not, or its name. "
-                f"Got {self.model!r} instead."
+                phrase(
+                    "model must be a click model such as [[ut.UBM()]], fitted or not, or "
+                    "its name. Got {model:r} instead.",
+                    model=self.model,
+                )
             )
 
     @property
@@ -518,7 +525,13 @@ class ExaminationWeights(SessionWeighting):
         lost = float(np.sum((log.label * log.row_count)[never]))
         if lost and not self.clip:
             raise OptionError(
-                f"{lost:,.0f} of {np.sum(log.label * log.row_count):,.0f} clicks stand where nobody"
-                f" looks under {name}: their weight would be infinite. Give a clip such as "
-                "clip=0.05, or another model: ut.compare_click_models says which fits."
+                phrase(
+                    "{lost:,.0f} of {what:,.0f} clicks stand where nobody looks under "
+                    "{name}: their weight would be infinite. Give a clip such as "
+                    "[[clip=0.05]], or another model: ut.compare_click_models says which "
+                    "fits.",
+                    lost=lost,
+                    what=np.sum(log.label * log.row_count),
+                    name=name,
+                )
             )

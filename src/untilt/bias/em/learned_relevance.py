@@ -27,7 +27,7 @@ from untilt._core.threads import thread_count
 from untilt.bias.em.affine import EDGE, FLOOR, HIGHEST_START, AffineFit, fit_affine
 from untilt.data.counts import Cells, PositionCounts
 from untilt.errors import OptionError, check_choice, did_you_mean
-from untilt.facts import Fact, note, warning
+from untilt.facts import Fact, note, phrase, warning
 from untilt.networks import mlp
 from untilt.networks.batches import PaddedRows
 from untilt.networks.mlp import ACTIVATIONS, TRANSFORMS, normalisation, normalised
@@ -215,8 +215,10 @@ def fold_of_documents(cells: PositionCounts, options: TreeOptions) -> IntArray:
     n_queries = int(query.max()) + 1
     if n_queries < 2:
         raise OptionError(
-            "relevance from features is cross-fitted by query, and this log has one query only. "
-            "Use relevance='counts', or a log with more queries."
+            phrase(
+                "relevance from features is cross-fitted by query, and this log has one "
+                "query only. Use [[relevance='counts']], or a log with more queries."
+            )
         )
     n_folds = min(options.folds, n_queries)
     shuffled = child_generator(options.seed, 31).permutation(n_queries)
@@ -269,9 +271,13 @@ def tree_params(options: TreeOptions, values: int) -> dict[str, Any]:
 def constant_features(features: FeatureArray) -> OptionError:
     """The error for features that do not vary."""
     return OptionError(
-        f"all {features.shape[1]} features are constant over the {len(features)} shown documents, "
-        "so relevance cannot be learned from them. Use relevance='counts', or give read_log other "
-        "feature columns."
+        phrase(
+            "all {n} features are constant over the {documents} shown documents, so relevance "
+            "cannot be learned from them. Use [[relevance='counts']], or give read_log other "
+            "feature columns.",
+            n=features.shape[1],
+            documents=len(features),
+        )
     )
 
 

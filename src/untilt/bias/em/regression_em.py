@@ -45,7 +45,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.counts import Cells, PositionCounts
 from untilt.data.limits import allow_table
 from untilt.errors import IdentifiabilityError, OptionError, check_choice
-from untilt.facts import Fact, joined, note, warning
+from untilt.facts import Fact, joined, note, phrase, warning
 
 ERRORS_RESAMPLED = note(
     "bias.errors-resampled", "errors from {n_resamples} resamples of {n_queries:,} queries"
@@ -168,8 +168,12 @@ class EMEstimator(BiasEstimator):
         """The features to learn relevance from, or None where counts are to be used."""
         if self.relevance in ("features", "network") and log.features is None:
             raise OptionError(
-                f"relevance={self.relevance!r} needs features, and this log has none. Give "
-                "read_log a table of documents with features, or use relevance='counts'."
+                phrase(
+                    "[[relevance={relevance:r}]] needs features, and this log has none. "
+                    "[[Give read_log a table of documents with features|Give --documents "
+                    "TABLE]], or use [[relevance='counts']].",
+                    relevance=self.relevance,
+                )
             )
         return None if self.relevance == "counts" else log.features
 
@@ -260,11 +264,19 @@ def _require_clicks_joined(graph: PositionGraph, method: str) -> None:
     if lost:
         swap = graph.joining_swap(first, [lost[0]])
         reach = joined_depth(graph.clicks.T > 0, needed=clicks > 0)
-        fewer = f"or ask for fewer positions: log.top({reach}); " if reach > 1 else ""
+        fewer = "or ask for fewer positions: [[log.top({reach})|--depth {reach}]]; "
+        fewer = phrase(fewer if reach > 1 else "", reach=reach)
         raise IdentifiabilityError(
-            f"{method} cannot compare position {lost[0]} with position 1: the documents shown on "
-            f"both sides have too few clicks there. To join them, {swap} in a share of the "
-            f"sessions; {fewer}or learn relevance from features: {method}(relevance='features')."
+            phrase(
+                "{method} cannot compare position {lost} with position 1: the documents "
+                "shown on both sides have too few clicks there. To join them, {swap} in "
+                "a share of the sessions; {fewer}or learn relevance from features: "
+                "{method}([[relevance='features']]).",
+                method=method,
+                lost=lost[0],
+                swap=swap,
+                fewer=fewer,
+            )
         )
 
 

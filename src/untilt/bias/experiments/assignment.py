@@ -18,7 +18,7 @@ import numpy as np
 from untilt._core.arrays import BoolArray, IntArray
 from untilt.data.clicklog import ClickLog
 from untilt.errors import IdentifiabilityError, OptionError, did_you_mean, listed
-from untilt.facts import Fact
+from untilt.facts import Fact, phrase
 
 BASE = "base"
 EXPERIMENT = "experiment"  # a context of this name says the same as "@" in names
@@ -143,9 +143,12 @@ def shuffled_lists(log: ClickLog, ranker: Shuffled) -> BoolArray:
     mask = np.array(chosen, dtype=bool)[log.ranker]
     if not mask.any():
         raise OptionError(
-            "no list is known to be shuffled. Rankers of this log: "
-            f"{listed(names, quoted=True)}. "
-            'Say which of them shuffled: ranker="..." (a name, several, or a function of the name).'
+            phrase(
+                "no list is known to be shuffled. Rankers of this log: {listed}. Say "
+                'which of them shuffled: [[ranker="..."]] (a name, several, or a '
+                "function of the name).",
+                listed=listed(names, quoted=True),
+            )
         )
     return mask
 
@@ -167,9 +170,12 @@ def swapped_lists(log: ClickLog, ranker: SwapNames) -> tuple[BoolArray, IntArray
     swapped = pairs[log.ranker]
     if not np.any(part & (swapped[:, 1] > 0)):
         raise OptionError(
-            "no list is known to be swapped. Rankers of this log: "
-            f"{listed(names, quoted=True)}. Swaps are "
-            'named "swap:2-5"; for other names give ranker={"name": (2, 5), "other": "base"}.'
+            phrase(
+                "no list is known to be swapped. Rankers of this log: {listed}. Swaps "
+                'are named "swap:2-5"; for other names give [[ranker={{"name": (2, 5), '
+                '"other": "base"}}]].',
+                listed=listed(names, quoted=True),
+            )
         )
     return part, swapped
 
@@ -185,8 +191,13 @@ def refuse(what: str, facts: Iterable[Fact]) -> None:
     failed = [fact for fact in facts if fact.severity == "serious"]
     if failed:
         raise IdentifiabilityError(
-            f"these {what}: {'; '.join(failed)}. Find out what the experiment did, and leave out "
-            "the sessions that it did not draw at random. To use them all the same: check=False."
+            phrase(
+                "these {what}: {what_}. Find out what the experiment did, and leave out "
+                "the sessions that it did not draw at random. To use them all the same: "
+                "[[check=False]].",
+                what=what,
+                what_="; ".join(failed),
+            )
         )
 
 
@@ -204,8 +215,11 @@ def _pair(name: str, swap: Swapped) -> tuple[int, int]:
 def _names(log: ClickLog) -> tuple[str, ...]:
     if log.ranker is None:
         raise OptionError(
-            "this log does not say which lists an experiment changed. Read it with the column "
-            'that does: read_log(..., columns={"ranker": "the column"}).'
+            phrase(
+                "this log does not say which lists an experiment changed. Read it with "
+                'the column that does: [[read_log(..., columns={{"ranker": "the '
+                'column"}})|--column ranker=YOUR_COLUMN]].'
+            )
         )
     return log.ranker_names
 

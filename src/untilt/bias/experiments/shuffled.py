@@ -24,7 +24,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
 from untilt.data.limits import allow_table
 from untilt.errors import DepthError, IdentifiabilityError
-from untilt.facts import Fact, joined, note
+from untilt.facts import Fact, joined, note, phrase
 
 ONE_LEFT_OUT = note("bias.left-out", "position {first} left out")
 
@@ -137,13 +137,12 @@ def _checked_top(log: ClickLog, top: int | None) -> int:
             f"top must be one of the positions 1..{log.depth} of the shuffled lists. Got {top}."
         )
     if fixed is not None and fixed <= max(top, 1):
-        fix = f"Ask for fewer positions, top={fixed - 1}, or shuffle deeper."
+        fix = "Ask for fewer positions, [[top={fewer}]], or shuffle deeper."
         if fixed == 1:
-            fix = "Say which lists were shuffled with ranker=..., or use AllPairs."
-        raise IdentifiabilityError(
-            f"position {fixed} was not shuffled: each query shows the same document there in all "
-            f"its sessions. {fix}"
-        )
+            fix = "Say which lists were shuffled with [[ranker=...]], or use [[AllPairs]]."
+        told = "position {fixed} was not shuffled: each query shows the same document there in all "
+        told += "its sessions. "
+        raise IdentifiabilityError(phrase(told + fix, fixed=fixed, fewer=fixed - 1))
     return top
 
 

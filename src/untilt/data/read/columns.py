@@ -25,7 +25,7 @@ from untilt.data.read.types import (
     whole_sql,
 )
 from untilt.errors import BadRowsError, ColumnError, OptionError, did_you_mean, listed
-from untilt.facts import Fact, warning
+from untilt.facts import Fact, phrase, warning
 
 BAD_RANDOM = warning("log.bad-random", "{column} is neither 0 nor 1, nor true or false")
 BAD_FEATURE = warning(
@@ -242,18 +242,35 @@ def check_mapping(
     if len(set(known)) < len(known):
         given = f"{list(labels)}" + (f" and context={list(context)}" if context else "")
         raise OptionError(
-            f"a label must have a name of its own. Got {given}; the names "
-            f"{', '.join(taken)} are taken. Map a label that is called so: "
-            f"label='click', columns={{'click': 'count'}}."
+            phrase(
+                "a label must have a name of its own. Got {given}; the names {what} are "
+                "taken. Map a label that is called so: [[label='click']], "
+                "[[columns={{'click': 'count'}}]].",
+                given=given,
+                what=", ".join(taken),
+            )
         )
     for ours, theirs in columns.items():
         if ours not in known:
             raise OptionError(
-                f"columns maps our names to yours: {', '.join(known)}. Got the key {ours!r} "
-                f"instead.{did_you_mean(str(ours), known)}"
+                phrase(
+                    "[[columns maps our names|--column maps our names]] to yours: "
+                    "{what}. Got the key {ours:r} instead.{did_you_mean}",
+                    what=", ".join(known),
+                    ours=ours,
+                    did_you_mean=did_you_mean(str(ours), known),
+                )
             )
         if not isinstance(theirs, str) and not (theirs is None and ours in taken[len(REQUIRED) :]):
-            raise OptionError(f"columns[{ours!r}] must be a column's name. Got {theirs!r} instead.")
+            raise OptionError(
+                phrase(
+                    "[[columns[{ours:r}]|--column {ours}]] must be a column's name. Got "
+                    "[[{theirs:r}|{what}]] instead.",
+                    ours=ours,
+                    theirs=theirs,
+                    what="nothing" if theirs is None else repr(theirs),
+                )
+            )
 
 
 def _refuse_missing(source: Source, roles: Mapping[str, str]) -> None:
@@ -263,10 +280,15 @@ def _refuse_missing(source: Source, roles: Mapping[str, str]) -> None:
     hints = [hint for role, name in missing.items() if (hint := _hint(role, name, source.columns))]
     example = next(iter(missing))
     raise ColumnError(
-        f"{source.what} lacks the columns {listed(missing.values(), most=40)}. "
-        f"Found: {listed(source.columns, most=40) or 'none'}."
-        + (f" Did you mean {', '.join(hints)}?" if hints else "")
-        + f" Map names with columns={{{example!r}: 'your column'}}."
+        phrase(
+            "{what} lacks the columns {missing}. Found: {found}.{hint} Map names with "
+            "[[columns={{{example:r}: 'your column'}}]].",
+            what=source.what,
+            missing=listed(missing.values(), most=40),
+            found=listed(source.columns, most=40) or "none",
+            hint=f" Did you mean {', '.join(hints)}?" if hints else "",
+            example=example,
+        )
     )
 
 

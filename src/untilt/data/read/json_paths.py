@@ -15,6 +15,7 @@ from untilt.data.read.sources import open_source
 from untilt.data.read.text_files import verified_file
 from untilt.data.read.types import Column, text_sql
 from untilt.errors import ColumnError, FileFormatError
+from untilt.facts import phrase
 
 _WRAPPER = "_source"
 # Lines of the bulk format that say where the next document belongs.
@@ -48,9 +49,14 @@ def refuse_missing(
     missing = [" or ".join(paths[n]) for n, there in zip(needed, found, strict=True) if not there]
     if missing:
         raise ColumnError(
-            f"{what}: no document has {' and '.join(missing)}. {_keys(database, part, name)}Where "
-            "yours has another name, say so: "
-            f"columns={{{needed[found.index(False)]!r}: 'your path'}}."
+            phrase(
+                "{what}: no document has {what_}. {keys}Where yours has another name, "
+                "say so: [[columns={{{needed:r}: 'your path'}}]].",
+                what=what,
+                what_=" and ".join(missing),
+                keys=_keys(database, part, name),
+                needed=needed[found.index(False)],
+            )
         )
 
 

@@ -36,7 +36,7 @@ from untilt.data.read.options import Features, ReadOptions, Request, UbiRequest
 from untilt.data.read.sources import Export, Source, at_hand, files_of, open_source
 from untilt.data.read.types import Column, id_is_text_sql, text_sql, time_sql
 from untilt.errors import BadRowsError, ColumnError, FileFormatError, OptionError
-from untilt.facts import note
+from untilt.facts import note, phrase
 
 FEATURES_BY_DOCUMENT = note(
     "log.features-by-document",
@@ -88,9 +88,11 @@ def _tables(
     columns = request.columns or {}
     if request.documents is None and columns.get(VERSION) is not None:
         raise OptionError(
-            "columns={'version': ...} tells which row of the documents table a row of the log has "
-            "its features from. Give documents=, or leave it out: features in the log itself may "
-            "change from row to row."
+            phrase(
+                "[[columns={{'version': ...}}]] tells which row of the documents table a "
+                "row of the log has its features from. Give documents=, or leave it out: "
+                "features in the log itself may change from row to row."
+            )
         )
     if isinstance(request.source, Export):
         columns = request.source.document_keys
@@ -252,8 +254,12 @@ def _read(
     clicks = clicks if grid is None else clicks._with(layout=grid)
     if request.positions_from == 0 and clicks.n_impressions and clicks.position.min() > 1:
         raise OptionError(
-            f"positions_from=0, but no row of {log.source.what} has position 0: the smallest is "
-            f"{clicks.position.min() - 1}. Leave it out where positions count from 1."
+            phrase(
+                "[[positions_from=0]], but no row of {what} has position 0: the smallest "
+                "is {clicks}. Leave it out where positions count from 1.",
+                what=log.source.what,
+                clicks=clicks.position.min() - 1,
+            )
         )
     return clicks, report
 
@@ -279,8 +285,13 @@ def _grid(database: Database, request: Request, log: LoadedTable, start: int) ->
     if "row" not in log.layout.roles:
         if request.grid is not None:
             raise OptionError(
-                f"grid={request.grid!r} needs to know the cells, and {log.source.what} has no "
-                "columns row and column. Name them: columns={'row': ..., 'column': ...}."
+                phrase(
+                    "[[grid={grid:r}]] needs to know the cells, and {what} has no "
+                    "columns row and column. Name them: [[columns={{'row': ..., "
+                    "'column': ...}}]].",
+                    grid=request.grid,
+                    what=log.source.what,
+                )
             )
         return None
     if request.grid is not None:

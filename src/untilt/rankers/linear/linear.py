@@ -14,7 +14,7 @@ from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError, check_choice
-from untilt.facts import Fact, note, warning
+from untilt.facts import Fact, note, phrase, warning
 from untilt.objectives.linear_losses import DcgBound
 from untilt.objectives.pairs import PairObjective
 from untilt.rankers import learning_data
@@ -120,10 +120,14 @@ def check_finite(features: FeatureArray, names: tuple[str, ...]) -> None:
         return
     row, column = np.argwhere(~np.isfinite(features))[0]
     raise ShapeError(
-        f"a linear ranker needs finite features. Got {features[row, column]} for feature "
-        f"{names[column]!r} in row {row}. Give "
-        "missing values a number on reading (missing=0.0, --missing 0), or use LambdaMART, which "
-        "takes them."
+        phrase(
+            "a linear ranker needs finite features. Got {features} for feature {names:r} "
+            "in row {row}. Give missing values a number on reading ([[missing=0.0]], "
+            "--missing 0), or use LambdaMART, which takes them.",
+            features=features[row, column],
+            names=names[column],
+            row=row,
+        )
     )
 
 

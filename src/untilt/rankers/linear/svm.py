@@ -16,6 +16,7 @@ from untilt.catalog import method, storable
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError, check_choice
+from untilt.facts import phrase
 from untilt.metrics.metric import ARP, DCG
 from untilt.objectives import linear_losses
 from untilt.objectives.pair_slates import PairSlates
@@ -147,9 +148,12 @@ class SvmProblem:
         row_weight, offset = learning_data.row_weights(weighting, lists), weighting.offset(depth)
         if row_weight is None or offset is not None or self.weighting.joint:
             raise OptionError(
-                "metric='dcg' weighs each click by its own position. The weights of "
-                f"{type(self.weighting).__name__} depend on the other document too, or can be "
-                "negative. Use ut.IPS(bias), or metric='arp'."
+                phrase(
+                    "[[metric='dcg']] weighs each click by its own position. The weights "
+                    "of {name} depend on the other document too, or can be negative. Use "
+                    "ut.IPS(bias), or [[metric='arp']].",
+                    name=type(self.weighting).__name__,
+                )
             )
         rows = learning_data.row_slates(
             lists, row_weight, gain=self.gain, query_weight=self.query_weight
@@ -427,8 +431,11 @@ class RankSVM(LinearModel):
             check_choice("against", self.against, ("unclicked", "all"))
             if self._for_dcg and self.against != "all":
                 raise OptionError(
-                    "metric='dcg' ranks among all shown documents, but against is "
-                    f"{self.against!r}. Leave against out, or use metric='arp'."
+                    phrase(
+                        "[[metric='dcg']] ranks among all shown documents, but against "
+                        "is {against:r}. Leave against out, or use [[metric='arp']].",
+                        against=self.against,
+                    )
                 )
         check_positive("tolerance", self.tolerance)
         check_rounds("max_iter", self.max_iter)
@@ -503,8 +510,11 @@ class _TrialJudge:
         )
         if len(self._slates.document) == 0:
             raise OptionError(
-                "C='search' found no click in a list of two or more documents of the validation "
-                "data. Give fit(log, valid=...) more of it, or a number for C."
+                phrase(
+                    "C='search' found no click in a list of two or more documents of the "
+                    "validation data. Give fit(log, [[valid=...]]) more of it, or a "
+                    "number for C."
+                )
             )
 
     def trial(self, C: float, solution: Solution) -> Trial:

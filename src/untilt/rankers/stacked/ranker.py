@@ -17,7 +17,7 @@ from untilt.catalog import method, record_of, storable
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError
-from untilt.facts import Fact, note, warning
+from untilt.facts import Fact, note, phrase, warning
 from untilt.rankers import learning_data
 from untilt.rankers.stacked.learner import StackedFit, fit_stacked
 from untilt.rankers.trees import objectives
@@ -118,8 +118,12 @@ class StackedRanker:
         training = self.training
         if training.bias is None:
             raise OptionError(
-                "weighting='auto' needs the position bias: give bias=..., for instance an estimate "
-                "(ut.AllPairs().fit(log).bias_) or a curve (ut.PowerLaw(1.0))."
+                phrase(
+                    "weighting='auto' needs the position bias: give [[bias=...]], for "
+                    "instance an estimate ([[ut.AllPairs().fit(log).bias_|that of "
+                    "`untilt bias LOG --out bias.json`]]) or a curve "
+                    "([[ut.PowerLaw(1.0)|power-law:1.0]])."
+                )
             )
         if not lists.label.any():
             raise learning_data.nothing_to_learn()

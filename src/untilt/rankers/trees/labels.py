@@ -22,6 +22,7 @@ from untilt._core.threads import thread_count
 from untilt.catalog import method, record_of
 from untilt.data.counts import PositionCounts
 from untilt.errors import OptionError
+from untilt.facts import phrase
 from untilt.objectives.click_losses import PbmLikelihood, sigmoid
 from untilt.rankers import learning_data
 from untilt.rankers.trees import objectives
@@ -141,9 +142,14 @@ def cross_fitted_relevance(
     queries = np.unique(lists.doc_query)
     if training.folds < 2 or len(queries) < 2:
         raise OptionError(
-            f"relevance is cross-fitted here: it needs at least 2 folds and 2 queries. Got "
-            f"folds={training.folds} and {len(queries)} queries. With one query use "
-            f"objective={record_of(ips_objective).name!r}."
+            phrase(
+                "relevance is cross-fitted here: it needs at least 2 folds and 2 "
+                "queries. Got [[folds={folds}]] and {what} queries. With one query use "
+                "objective={name:r}.",
+                folds=training.folds,
+                what=len(queries),
+                name=record_of(ips_objective).name,
+            )
         )
     fold = folds_of(lists.doc_query, training.folds, training.seed)
     relevance = np.empty(lists.n_documents)

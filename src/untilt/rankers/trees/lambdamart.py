@@ -14,7 +14,7 @@ from untilt.catalog import find, method, names, record_of
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import FileFormatError, OptionError, check_choice
-from untilt.facts import note
+from untilt.facts import note, phrase
 from untilt.rankers.base import Ranker
 from untilt.rankers.learning_data import (
     TrainingLists,
@@ -291,8 +291,13 @@ class LambdaMART(Ranker):
             )
         if self.objective != PAIRS and self.weighting is not None:
             raise OptionError(
-                f"objective {self.objective!r} takes the bias itself (bias=...), not a table of "
-                f"pair weights. Leave weighting out, or use objective={PAIRS!r}."
+                phrase(
+                    "objective {objective:r} takes the bias itself ([[bias=...]]), not a "
+                    "table of pair weights. Leave weighting out, or use "
+                    "objective={PAIRS:r}.",
+                    objective=self.objective,
+                    PAIRS=PAIRS,
+                )
             )
         if isinstance(self.n_trees, str) and self.n_trees != TUNED:
             raise OptionError(
@@ -313,9 +318,12 @@ class LambdaMART(Ranker):
             return
         if isinstance(self.bias, ContextualCurve) and not self._is_auto:
             raise OptionError(
-                "a curve for each context is used by weighting="
-                f"{_auto()!r} alone. Give bias=curves.average() here, or train each of "
-                "curves.groups(log) by its own curve."
+                phrase(
+                    "a curve for each context is used by weighting={auto:r} alone. Give "
+                    "[[bias=curves.average]]() here, or train each of curves.groups(log) "
+                    "by its own curve.",
+                    auto=_auto(),
+                )
             )
         if self._is_auto and self.early_stopping is not None:
             raise OptionError(
@@ -325,9 +333,12 @@ class LambdaMART(Ranker):
             )
         if self.objective == PAIRS and self.weighting is None and self.bias is not None:
             raise OptionError(
-                "bias=... alone corrects nothing: raw clicks are learned from. Give "
-                f"weighting=ut.PRS(bias) or weighting={_auto()!r}, or a pointwise objective; "
-                "weighting=ut.Naive() says that raw clicks are meant."
+                phrase(
+                    "[[bias=...]] alone corrects nothing: raw clicks are learned from. "
+                    "Give weighting=ut.PRS(bias) or weighting={auto:r}, or a pointwise "
+                    "objective; weighting=ut.Naive() says that raw clicks are meant.",
+                    auto=_auto(),
+                )
             )
 
 
