@@ -4,9 +4,12 @@ import math
 import re
 from collections.abc import Iterable
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from untilt import catalog
-from untilt._core.statistics import Interval
+
+if TYPE_CHECKING:  # the command line reads this module, and begins without NumPy
+    from untilt._core.statistics import Interval
 
 MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September",
@@ -47,9 +50,10 @@ def percent(share: float | None, decimals: int = 1) -> str:
     return f"{share:.{decimals}%}".replace("-", MINUS)
 
 
-def decimals_for(intervals: Iterable[Interval]) -> int:
+def decimals_for(intervals: "Iterable[Interval]") -> int:
     """Decimals that show two digits of the narrowest interval; three where there is none.
 
+    >>> from untilt._core.statistics import Interval
     >>> decimals_for([Interval(1.0, 1.5), Interval(-math.inf, math.inf)])
     2
     """
@@ -60,7 +64,7 @@ def decimals_for(intervals: Iterable[Interval]) -> int:
     return min(6, max(0, 1 - math.floor(math.log10(min(widths) / 2))))
 
 
-def ends(interval: Interval, decimals: int, *, signed: bool = False) -> str:
+def ends(interval: "Interval", decimals: int, *, signed: bool = False) -> str:
     """The ends of an interval: 0.08 to 0.14; a dash where they are not known."""
     if not (math.isfinite(interval.low) and math.isfinite(interval.high)):
         return UNKNOWN
