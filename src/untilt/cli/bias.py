@@ -8,7 +8,6 @@ import typer
 
 from untilt import catalog
 from untilt._core.progress import progress
-from untilt.bias.curve import NO_INTERVAL
 from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, speaking
 from untilt.cli.declared import method_option
@@ -228,6 +227,8 @@ def _report(out: Output, found: "PositionBias", log: "ClickLog") -> None:
         assumes=found.assumes,
         status=found.status,
     )
+    from untilt.bias.curve import NO_INTERVAL
+
     scale = "relative to position 1" if found.relative else "absolute"
     interval = f"{found.level:.0%} interval" if found.has_interval else NO_INTERVAL
     out.heading(f"examination by {found.method}, {scale} ({interval})")

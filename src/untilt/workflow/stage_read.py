@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.declared import declared
 from untilt._core.progress import progress
 from untilt._core.random import child_generator
 from untilt._core.store import file_digest, key_of
@@ -20,6 +21,7 @@ from untilt.bias.curve import PositionBias
 from untilt.bias.given import numbered_for
 from untilt.data.clicklog import ClickLog
 from untilt.data.read.files import Files, located, refuse_changed, stamps
+from untilt.data.read.options import ClickOptions, DocumentOptions
 from untilt.data.read.sources import at_hand
 from untilt.data.read.ubi import Ubi
 from untilt.data.transform import (
@@ -289,22 +291,8 @@ def split_of(data: Data, begins: Sequence[str] = ()) -> Split:
 
 
 # What decides which rows become the log, and what else reading is told.
-ROWS = (
-    "columns",
-    "label",
-    "labels",
-    "combine",
-    "context",
-    "missing",
-    "on_bad",
-    "positions_from",
-    "grid",
-    "sample_queries",
-)
-READING = (
-    "documents", "features", "columns", "context", "missing", "on_bad", "positions_from",
-    "grid", "sample_queries",
-)  # fmt: skip
+ROWS = (*declared(ClickOptions), "label", "labels", "combine", "context", "missing")
+READING = (*declared(DocumentOptions), *declared(ClickOptions), "context")
 SYNTHESISED = "synthesised"  # the label that several columns make
 
 
