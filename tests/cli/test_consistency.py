@@ -109,12 +109,6 @@ def test_help_fits_80_columns_and_flags_take_no_value(monkeypatch):
         assert max(map(len, result.stdout.splitlines())) <= 80, name
 
 
-def test_help_leaves_earlier_names_of_options_as_they_are(folder):
-    call("evaluate", "--help")
-    for flag in ("--method", "--evaluator"):
-        assert call("evaluate", "log.csv", flag, "naive").exit_code == 0
-
-
 def test_an_option_of_one_value_is_given_once(folder):
     """The last one would count, in silence; those that may be repeated add up."""
     for name, option in OPTIONS:

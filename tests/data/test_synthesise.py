@@ -73,9 +73,3 @@ def test_errors(log):
         synthesise(log, {})
     with pytest.raises(OptionError, match="has a label 'dwell' already"):
         synthesise(log, {"click": 1.0}, name="dwell")
-
-
-def test_the_former_name_of_combine_still_works(log):
-    with pytest.warns(DeprecationWarning, match="combine="):
-        made = synthesise(log, {"click": 1.0, "dwell": 0.5}, how="product")
-    assert made.label.tolist() == [2, 0, 3, 4, 2, 0]

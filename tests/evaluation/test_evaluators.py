@@ -110,21 +110,6 @@ def test_an_evaluator_of_ones_own_needs_no_list(log, scores):
         ut.estimate(log, scores, evaluator=Doubled(), clip=0.1)
 
 
-def test_old_spellings_give_the_same_with_a_warning(log, scores):
-    bias = ut.PowerLaw(1.0)
-    new = ut.estimate(log, scores, bias, evaluator="clipped", clip=0.2)
-    with pytest.warns(DeprecationWarning, match="it is called"):
-        old = ut.estimate(log, scores, bias, method="clipped", tau=0.2)  # type: ignore[call-arg]
-    assert old.best == new.best
-    with pytest.warns(DeprecationWarning, match="it is called clip"):
-        assert old.tau == 0.2
-    with pytest.warns(DeprecationWarning, match="it is called evaluator"):
-        assert old.best.method == "clipped"
-    with pytest.warns(DeprecationWarning, match="it is called"):
-        curve = ut.clip_curve(log, scores, bias, method="policy-aware", tau=[0.1])  # type: ignore[call-arg]
-    assert curve.evaluator == "policy-aware"
-
-
 def test_a_clip_curve_belongs_to_the_evaluators_with_one_clip(log, scores):
     with pytest.raises(OptionError, match="clipped, policy-aware"):
         ut.clip_curve(log, scores, ut.PowerLaw(1.0), evaluator="snips")

@@ -127,8 +127,6 @@ def test_real_rankers_are_saved_and_loaded(parts, tmp_path):
     assert all(each.resumed for each in again.fitted.values())
     scores = again.ranker.predict(valid.features)
     assert np.array_equal(scores, found.fitted[found.best].scores)
-    with pytest.warns(DeprecationWarning, match="load"):
-        assert select(candidates, **run, load=None).best == found.best  # type: ignore[call-arg]
 
 
 def test_early_stopping_sees_the_held_out_log(parts):

@@ -451,13 +451,8 @@ def plain_flag(parameter: Any) -> Any:
 
 
 def _shown(parameter: Any, command: str) -> Any:
-    """A parameter as help shows it: names of methods in its text, and its first name alone.
-
-    Names that it had earlier go on to work; beside the others they would be cut at 80 columns.
-    """
+    """A parameter as help shows it, with the names of methods in its text."""
     shown = plain_flag(copy(parameter))
-    earlier = [each for each in shown.opts if each.startswith("--")][1:]
-    shown.opts = [each for each in shown.opts if each not in earlier]
     if getattr(shown, "help", None):
         shown.help = KINDS.sub(lambda kinds: _choices(kinds[1], command), shown.help)
     return shown

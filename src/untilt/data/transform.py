@@ -1,6 +1,5 @@
 """New logs from old ones: two parts of one, and one label out of several kinds of feedback."""
 
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -202,7 +201,6 @@ def synthesise(
     *,
     combine: str = "sum",
     name: str = "synthesised",
-    how: str | None = None,
 ) -> ClickLog:
     r"""The log with one label made of several feedback columns ([ren2021pairwise]_, equation 6).
 
@@ -218,16 +216,12 @@ def synthesise(
     weights : label column -> weight above 0; the log's own label goes by its name, too
     combine : "sum" or "product"
     name : what the new label is called
-    how : the former name of `combine`
 
     >>> from untilt import make_judged, simulate
     >>> log = simulate(make_judged(n_queries=100), protocol="dwell", n_sessions=500).log
     >>> synthesise(log, {"click": 1.0, "dwell": 0.5}).label_name
     'synthesised'
     """
-    if how is not None:
-        warnings.warn("synthesise(how=) is now combine=", DeprecationWarning, stacklevel=2)
-        combine = how
     check_choice("combine", combine, COMBINATIONS)
     columns = {log.label_name: log.label, **log.extra_labels}
     _check(weights, columns, name)

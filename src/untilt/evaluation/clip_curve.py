@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from untilt._core.arrays import FloatArray, check_same_shape
-from untilt._core.deprecation import renamed_arguments, renamed_attribute
 from untilt._core.portable import Portable
 from untilt._core.statistics import check_level
 from untilt.bias.curve import PositionBias
@@ -65,8 +64,6 @@ class ClipCurve(Portable):
     metric: str
     level: float
     evaluator: str
-    tau = renamed_attribute("tau", "clip")
-    method = renamed_attribute("method", "evaluator")
 
     def __post_init__(self) -> None:
         names = ("clip", "value", "std_error", "low", "high", "bias", "mse", "clipped_share")
@@ -124,7 +121,6 @@ def clip_curve_evaluator(evaluator: str | Evaluator) -> Evaluator:
     return PolicyAwareEvaluator() if pools else ClippedEvaluator()
 
 
-@renamed_arguments(method="evaluator", tau="clip")
 def clip_curve(
     log: ClickLog,
     system: System,

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from untilt._core.deprecation import renamed_arguments
 from untilt._core.random import Seed
 from untilt._core.statistics import Interval, check_level, effective_units
 from untilt.bias.curve import PositionBias
@@ -184,7 +183,6 @@ SOME = 0.01  # share below which nothing is said
 AUTOMATIC_CLICK_RATE = 0.99  # above this, clicks are not a choice (autoplay)
 
 
-@renamed_arguments(method="evaluator", tau="clip")
 def estimate(
     log: ClickLog,
     systems: Systems,

@@ -9,7 +9,6 @@ from scipy import special
 
 from untilt._core import words
 from untilt._core.arrays import FloatArray
-from untilt._core.deprecation import renamed_attribute
 from untilt._core.printed import Cells
 from untilt._core.random import Seed
 from untilt._core.statistics import Interval, MeanEstimate, check_level, holm
@@ -78,7 +77,6 @@ class Estimate:
     clipping_bias: float = 0.0
     unshown: Unshown | None = None
     json_renamed: ClassVar[Mapping[str, str]] = {"lean": "clipping_bias"}
-    method = renamed_attribute("method", "evaluator")
 
     def __repr__(self) -> str:
         return (
@@ -122,8 +120,6 @@ class Estimates(View):
     unbiased: Sums | None = None
     if_nothing: "Estimates | None" = None
     if_as_shown: "Estimates | None" = None
-    method = renamed_attribute("method", "evaluator")
-    tau = renamed_attribute("tau", "clip")
 
     @property
     def systems(self) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ from typing import Any, Literal
 import numpy as np
 
 from untilt._core.arrays import FloatArray
-from untilt._core.deprecation import renamed_arguments
 from untilt._core.printed import Cells, as_table
 from untilt._core.statistics import MeanEstimate, weighted_mean
 from untilt.bias.compare_curves import CurveComparison, compare_curves
@@ -239,7 +238,6 @@ class Selection:
         )
 
 
-@renamed_arguments(method="evaluator", tau="clip", load=None)
 def select(
     candidates: Candidates,
     *,
