@@ -196,7 +196,7 @@ class ClickLog(Portable):
     @property
     def n_sessions(self) -> int:
         """Sessions that the lists stand for."""
-        return int(self.sessions.sum())
+        return int(self.count.sum())
 
     @property
     def sessions(self) -> arrays.IntArray:
@@ -206,7 +206,7 @@ class ClickLog(Portable):
     @property
     def n_impressions(self) -> int:
         """Documents shown, over all sessions."""
-        return int(np.dot(ragged.lengths(self.indptr), self.sessions))
+        return int(np.dot(ragged.lengths(self.indptr), self.count))
 
     @property
     def n_features(self) -> int:
@@ -235,7 +235,7 @@ class ClickLog(Portable):
     @property
     def row_count(self) -> arrays.IntArray:
         """(rows,) sessions each row stands for."""
-        return np.repeat(self.sessions, ragged.lengths(self.indptr))
+        return np.repeat(self.count, ragged.lengths(self.indptr))
 
     def __len__(self) -> int:
         return self.n_lists
@@ -256,7 +256,7 @@ class ClickLog(Portable):
         With `count`, one number of sessions for each list taken, in place of the old ones.
         """
         chosen = ragged.chosen_lists(lists, self.n_lists, what="lists")
-        sessions = self.sessions[chosen]
+        sessions = self.count[chosen]
         if count is not None:
             sessions = arrays.whole_numbers(count, np.int64, what="count")
             check_count(sessions, len(chosen))

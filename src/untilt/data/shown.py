@@ -119,7 +119,7 @@ def examine_impressions(log: ClickLog) -> ImpressionCheck:
     clicks = ragged.sums_by_list(log.indptr, clicked)
     some = clicks > 0
     last = log.indptr[1:][some] - 1
-    sessions = log.sessions[some]
+    sessions = log.count[some]
     clicked_sessions = int(sessions.sum())
     # Lists that reach the lowest position of the log are not cut, wherever the clicks are.
     mixed = (n > clicks)[some] & (log.position[last] < log.depth)
@@ -127,7 +127,7 @@ def examine_impressions(log: ClickLog) -> ImpressionCheck:
     return ImpressionCheck(
         sessions=log.n_sessions,
         impressions=log.n_impressions,
-        unclicked=int(np.dot(n - clicks, log.sessions)),
+        unclicked=int(np.dot(n - clicks, log.count)),
         clicked_sessions=clicked_sessions,
         mixed_sessions=int(sessions[mixed].sum()),
         bare_share=float(_bare(log, n, clicks).sum() / max(1, clicked_sessions)),
@@ -145,8 +145,8 @@ def _bare(log: ClickLog, n: IntArray, clicks: IntArray) -> IntArray:
     if not whole.any():
         return np.zeros(log.n_lists, dtype=np.int64)
     shape = np.unique(n * (log.depth + 1) + lowest, return_inverse=True)[1]
-    share = sum_by(shape, log.sessions * whole) / np.maximum(sum_by(shape, log.sessions), 1)
-    bare: IntArray = log.sessions * (whole & (share[shape] >= BARE))
+    share = sum_by(shape, log.count * whole) / np.maximum(sum_by(shape, log.count), 1)
+    bare: IntArray = log.count * (whole & (share[shape] >= BARE))
     return bare
 
 
@@ -158,7 +158,7 @@ def _missing_share(log: ClickLog, n: IntArray) -> float:
     shown = np.zeros(log.depth + 1, dtype=np.int64)
     shown[log.position] = 1
     slots = np.cumsum(shown)[log.position[log.indptr[1:][filled] - 1]]
-    sessions = log.sessions[filled]
+    sessions = log.count[filled]
     above = float(np.dot(sessions, slots - 1))
     return 1 - float(np.dot(sessions, n[filled] - 1)) / above if above > 0 else 0.0
 

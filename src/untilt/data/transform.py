@@ -121,8 +121,8 @@ def _merged_versions(log: ClickLog, features: FeatureArray, item: IntArray) -> C
 
 def _by_session(log: ClickLog, share: float, seed: Seed) -> tuple[ClickLog, ClickLog]:
     """Exactly round(share * sessions) sessions, drawn without replacement out of the counts."""
-    drawn = _draw_sessions(log.sessions, share, generator(seed))
-    rest = log.sessions - drawn
+    drawn = _draw_sessions(log.count, share, generator(seed))
+    rest = log.count - drawn
     left, right = np.flatnonzero(drawn), np.flatnonzero(rest)
     return log.take(left, count=drawn[left]), log.take(right, count=rest[right])
 
@@ -159,7 +159,7 @@ def _part_of_time(log: ClickLog, shares: Sequence[float]) -> IntArray:
     """(lists,) which part of the time each lies in; part i begins at `shares[i - 1]`."""
     assert log.time is not None
     order = np.argsort(log.time, kind="stable")
-    before = np.cumsum(log.sessions[order])
+    before = np.cumsum(log.count[order])
     part = np.zeros(log.n_lists, dtype=np.int64)
     for share in shares:
         cut = int(np.searchsorted(before, round(share * log.n_sessions), side="right"))
@@ -188,7 +188,7 @@ def later_half(log: ClickLog) -> BoolArray:
     times, index = np.unique(log.time, return_inverse=True)
     if len(times) < 2:
         return np.zeros(log.n_lists, dtype=bool)
-    until = np.cumsum(sum_by(index, log.sessions))[:-1] / log.n_sessions
+    until = np.cumsum(sum_by(index, log.count))[:-1] / log.n_sessions
     return np.asarray(index > int(np.argmin(np.abs(until - 0.5))))
 
 

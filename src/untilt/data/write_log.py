@@ -182,8 +182,8 @@ def _impressions(log: ClickLog, *, with_features: bool, with_version: bool) -> I
             columns["ranker"] = rankers[log.ranker[owner]]
         if log.time is not None:
             columns["timestamp"] = log.time[owner]
-        if np.any(log.sessions > 1):
-            columns["count"] = log.sessions[owner]
+        if np.any(log.count > 1):
+            columns["count"] = log.count[owner]
         if with_features and log.features is not None:
             columns |= _feature_columns(log, log.features[log.document[rows]])
         return columns
