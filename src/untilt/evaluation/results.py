@@ -483,13 +483,13 @@ class SystemComparison(View):
 
     def view(self) -> list[Section]:
         """The differences with their intervals."""
-        better = "Higher" if self.higher_is_better else "Lower"
+        better = "higher" if self.higher_is_better else "lower"
+        baseline = words.quoted(self.baseline)
         return [
             Section(
                 "differences",
-                f"{words.metric_name(self.metric)} minus that of the {self.baseline}",
-                (f"{better} is better.",),
-                figures=(difference_figure(self),),
+                f"{words.metric_name(self.metric)} minus that of {baseline} ({better} is better)",
+                figures=(difference_figure(self, baseline=baseline),),
                 cautions=self.warnings,
             )
         ]
