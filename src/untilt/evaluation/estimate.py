@@ -55,34 +55,36 @@ CURVE_MISFIT_INSTEAD = serious(
     "estimate.curve-misfit",
     "the bias does not fit this log: position {position} has {ratio:.2f} times the clicks that the "
     "curve expects (z {z:+.1f}, p {p_value:.2g}; {n_documents:,} documents shown at several "
-    "positions). Values and differences are off by as much; estimate the bias from this log, or "
-    "use one with trust bias and [[evaluator={instead:r}]]",
+    "positions). Values and differences are off by as much. The curve may be wrong for these "
+    "lists, readers may trust the top (a curve of that needs [[evaluator={instead:r}]]), or "
+    "lists may follow what single sessions want",
 )
 
 CURVE_MISFIT = serious(
     "estimate.curve-misfit",
     "the bias does not fit this log: position {position} has {ratio:.2f} times the clicks that the "
     "curve expects (z {z:+.1f}, p {p_value:.2g}; {n_documents:,} documents shown at several "
-    "positions). Values and differences are off by as much; estimate the bias from this log, or "
-    "use one with trust bias",
+    "positions). Values and differences are off by as much. The curve may be wrong for these "
+    "lists, readers may trust the top, or lists may follow what single sessions want",
 )
 
 FEW_EFFECTIVE_INSTEAD = warning(
     "estimate.few-effective-clicks",
     "the {n_clicks:,.0f} clicks count like {effective_n:,.0f} of equal weight (largest weight "
-    "{largest_weight:.3g}): clip ([[evaluator={instead:r}, clip='auto']]) or collect more sessions",
+    "{largest_weight:.3g}): a clip ([[evaluator={instead:r}, clip='auto']]) or more sessions "
+    "would help",
 )
 
 FEW_EFFECTIVE_CLIP = warning(
     "estimate.few-effective-clicks",
     "the {n_clicks:,.0f} clicks count like {effective_n:,.0f} of equal weight (largest weight "
-    "{largest_weight:.3g}): clip ([[clip='auto']]) or collect more sessions",
+    "{largest_weight:.3g}): a clip ([[clip='auto']]) or more sessions would help",
 )
 
 FEW_EFFECTIVE_CLICKS = warning(
     "estimate.few-effective-clicks",
     "the {n_clicks:,.0f} clicks count like {effective_n:,.0f} of equal weight (largest weight "
-    "{largest_weight:.3g}): collect more sessions",
+    "{largest_weight:.3g}): more sessions would help",
 )
 
 UNSHOWN_CANDIDATES = warning(
@@ -153,8 +155,7 @@ CURVE_UNCHECKED = warning(
 BIAS_WITHOUT_INTERVAL = serious(
     "estimate.bias-without-interval",
     "the bias ({method}) was estimated, but its error is not known and is not in these intervals: "
-    "they are too short, nobody knows by how much. Use an estimator that gives intervals, or give "
-    "a curve that you know",
+    "they are too short, nobody knows by how much",
 )
 ONE_QUERY_SENTENCE = warning(
     "estimate.one-query", "one query makes up {share:.0%} of the estimate's variance"

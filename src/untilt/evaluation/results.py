@@ -37,8 +37,7 @@ UNSHOWN_DECIDE = serious(
     "{system} and {baseline}: {share:.0%} of the top {top} places would go to documents that "
     "nobody was shown, and the answer depends on them. Where all candidates are ranked the "
     "difference is {nothing:+.4f} if these are worth nothing, and {as_shown:+.4f} if as much as "
-    "the shown ones. Order only what the old ranker shows, or show some of them to a share of the "
-    "traffic first",
+    "the shown ones",
 )
 
 CORRECTIONS = ("holm", "bonferroni", "benjamini-hochberg", "none")  # of p-values

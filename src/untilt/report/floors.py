@@ -146,6 +146,7 @@ PAGE_CLICKS = _first("First leave out the clicks that the page makes.")
 MORE_SESSIONS = _first("First collect more sessions.")
 MORE_QUERIES = _first("First collect sessions of more queries.")
 LESS_CLIPPING = _first("First judge with a lower [[clip|--clip]].")
+EACH_LIST = _first("First order each list on its own ([[among='list']]).")
 _REMEDIES = {
     "estimate.automatic-clicks": PAGE_CLICKS,
     "run.floor-no-interval": _first("First measure the position bias by swaps."),
@@ -157,6 +158,8 @@ _REMEDIES = {
     "run.floor-effective-queries": MORE_QUERIES,
     "run.floor-clipped": LESS_CLIPPING,
     "run.floor-one-query": MORE_QUERIES,
+    "null.same-order": EACH_LIST,
+    "null.permuted": EACH_LIST,
     "null.relabelled": MORE_QUERIES,
     "null.lean": LESS_CLIPPING,
 }
