@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
+from untilt._core.declared import is_whole
 from untilt._core.estimator import clone
 from untilt._core.hashing import GOLDEN, MULTIPLIER, splitmix64
 from untilt._core.progress import progress
@@ -154,7 +155,7 @@ def check_ranker(ranker: LambdaMART, params: Mapping[str, Any] | None, max_bin: 
     for name in params or {}:
         if name in _OURS:
             raise OptionError(f"xgboost_params cannot set {name!r}: {_OURS[name]} decides that.")
-    if isinstance(max_bin, bool) or not isinstance(max_bin, int) or not 2 <= max_bin <= 65_535:
+    if not is_whole(max_bin, 2, 65_535):
         raise OptionError(f"max_bin must be a whole number from 2 to 65,535. Got {max_bin!r}.")
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.declared import is_whole
 from untilt.catalog import storable
 from untilt.data.limits import DEEPEST
 from untilt.errors import OptionError
@@ -22,11 +23,6 @@ if TYPE_CHECKING:
     from untilt.data.clicklog import ClickLog
 
 OTHERS = "any other"  # the context that has no curve of its own
-
-
-def is_whole(value: object) -> bool:
-    """Whether it is a whole number, and not a truth value."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 class Layout(ABC):

@@ -22,6 +22,7 @@ from untilt._core.arrays import (
     check_missing,
     handed_over,
 )
+from untilt._core.declared import is_whole
 from untilt.data.judged import JudgedLists
 from untilt.data.letor import parse as codes
 from untilt.data.letor.parse import (
@@ -141,8 +142,7 @@ def _names(feature_names: Sequence[str] | None) -> tuple[str, ...] | None:
 def _width(n_features: int | None, names: tuple[str, ...] | None) -> int | None:
     if n_features is None:
         return None if names is None else len(names)
-    whole = isinstance(n_features, (int, np.integer)) and not isinstance(n_features, bool)
-    if not whole or not 1 <= n_features <= MOST_COLUMNS:
+    if not is_whole(n_features, 1, MOST_COLUMNS):
         raise OptionError(
             f"n_features must be a whole number from 1 to {MOST_COLUMNS:,}. "
             f"Got {n_features!r} instead."

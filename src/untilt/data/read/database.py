@@ -20,6 +20,7 @@ import numpy as np
 
 from untilt._core import memory
 from untilt._core.arrays import AnyArray
+from untilt._core.declared import is_whole
 from untilt._core.files import scratch_folder
 from untilt._core.paths import is_utf8
 from untilt._core.threads import cores
@@ -284,11 +285,7 @@ def _connect(
 ) -> "duckdb.DuckDBPyConnection":
     import duckdb
 
-    if threads is not None and not (
-        isinstance(threads, int | np.integer)
-        and not isinstance(threads, bool)
-        and 1 <= threads <= _MOST_THREADS
-    ):
+    if threads is not None and not is_whole(threads, 1, _MOST_THREADS):
         raise OptionError(
             f"threads must be a whole number from 1 to {_MOST_THREADS:,}. Got {threads!r} instead."
         )

@@ -28,6 +28,7 @@ from operator import add, and_
 from typing import Any
 from uuid import uuid4
 
+from untilt._core.declared import is_whole
 from untilt._core.progress import progress
 from untilt.data.limits import DEEPEST
 from untilt.data.read.columns import (
@@ -200,7 +201,7 @@ def collapse_sql(
     )
     key = CollapseColumns.of(layout)
     most = key.most_depth(DIALECTS[dialect])
-    if isinstance(depth, bool) or not isinstance(depth, int) or not 1 <= depth <= most:
+    if not is_whole(depth, 1, most):
         raise OptionError(
             f"depth must be a whole number from 1 to {most}: {dialect} has no more columns for "
             f"{len(key.cells)} values at each position. Got {depth!r} instead. Sessions that go "

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from untilt.data.layout import is_whole
+from untilt._core.declared import is_whole
 from untilt.data.read.bad_rows import N_SHOWN, BadRows, ReadReport
 from untilt.data.read.database import Database, literal, quoted, translated_errors
 from untilt.data.read.files import Files
@@ -164,7 +164,7 @@ class Ubi(Export):
 
     def __post_init__(self) -> None:
         shown = self.hits_shown
-        if shown is not None and not (is_whole(shown) and shown >= 1):
+        if shown is not None and not is_whole(shown, 1):
             raise OptionError(
                 f"hits_shown must be a whole number of at least 1. Got {shown!r} instead."
             )
