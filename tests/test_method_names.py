@@ -18,11 +18,12 @@ LAMBDA_METRIC = "the metric whose change weighs a pair; lambdas have kernels of 
 OTHER_MEANINGS = {
     "auto": (
         "the data decide: a value of many options",
-        "bias/ cli/ clickmodels/ evaluation/ rankers/ report/step_results.py selection/ workflow/",
+        "auditing/next_step.py bias/ cli/ clickmodels/ evaluation/ rankers/ report/step_results.py "
+        "selection/ workflow/",
     ),
     "clicks": (
         "the clicks themselves: columns, counts, what is learned from",
-        "auditing/ bias/ cli/ data/ exports/ networks/ papers/ rankers/ report/ serving/",
+        "bias/ cli/ data/ exports/ networks/ papers/ rankers/ report/ serving/",
     ),
     "linear": (
         "a gain, the scale of an axis, a form of a model, a kind of production ranker",
@@ -54,14 +55,18 @@ OTHER_MEANINGS = {
         "auditing/ bias/experiments/ data/read/columns.py simulation/behaviour.py",
     ),
     "swap": ("a curve that an experiment measures", "papers/"),
+    "click-model": ("what to do with a log", "auditing/next_step.py report/floors.py"),
     "power-law": ("a shape put on an estimated curve", "cli/bias.py"),
     "trust": (
         "what a weighting needs of a bias; what may turn a decision",
-        "weighting/ evaluation/sensitivity.py",
+        "weighting/ evaluation/sensitivity.py auditing/next_step.py report/floors.py",
     ),
-    "p": ("the column of p-values", "cli/watch.py evaluation/ selection/ serving/watch_page.py"),
+    "p": ("the column of p-values", "facts.py evaluation/ selection/ serving/watch_page.py"),
     "precision": ("bits that networks compute with", "networks/ rankers/networks/"),
-    "r": ("a column of a query in SQL; a file to be read", "data/read/ selection/fitting.py"),
+    "r": (
+        "a column of a query in SQL; a file to be read; repr",
+        "facts.py data/read/ selection/fitting.py",
+    ),
 }
 
 

@@ -67,9 +67,10 @@ def made():
         calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
         names = {id(value): name for name, value in constants.items()}
         for call in calls:
-            if getattr(call.func, "id", "") not in MAKERS:
+            maker = getattr(call.func, "id", "")
+            if maker not in MAKERS:
                 continue
-            of_phrase = call.func.id == "phrase"
+            of_phrase = maker == "phrase"
             named = names.get(id(call), "")
             filling = [call] if of_phrase else [
                 each for each in calls
