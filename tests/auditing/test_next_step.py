@@ -20,11 +20,11 @@ from untilt.evaluation.sensitivity import Cause
 # How they read, the rule that speaks and the estimator of `auto`.
 READERS: dict[str, tuple[dict[str, Any], str, str]] = {
     "by position": ({}, "least-belief", "AllPairs"),
-    "trust": ({"trust": 0.5}, "trust", "TrustEM"),
-    "cascade": ({"cascade": True}, "click-model", "AllPairs"),
+    "trust": ({"trust": 0.5}, "trust-in-top", "TrustEM"),
+    "cascade": ({"cascade": True}, "clicks-above", "AllPairs"),
     "drift": ({"drift": 0.5}, "time", "AllPairs"),
     "devices": ({"devices": (0.5, 1.1)}, "context", "ContextualBias"),
-    "devices and trust": ({"devices": (0.5, 1.1), "trust": 0.5}, "trust", "TrustEM"),
+    "devices and trust": ({"devices": (0.5, 1.1), "trust": 0.5}, "trust-in-top", "TrustEM"),
 }
 # "Use X", "Measure ...", as a sentence of its own.
 ORDER = re.compile(r"(?:^|[.:;] |- )(Use|Measure|Estimate|Give|Collect|Swap|Run|First|Compare) ")
@@ -118,5 +118,5 @@ def test_a_curve_with_trust_answers_trust_where_it_is_sure(audits):
 
 def test_fixed_lists_with_trust_are_read_by_features():
     found = audit(fixed_lists(0, trust=0.5))
-    assert (found.next_step.rule, found.next_step.method) == ("trust", "TrustEM")
+    assert (found.next_step.rule, found.next_step.method) == ("trust-in-top", "TrustEM")
     assert ut.TrustEM().fit(fixed_lists(0, trust=0.5)).bias_.has_trust

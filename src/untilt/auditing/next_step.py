@@ -223,7 +223,8 @@ class Advice:
         record = catalog.find("bias", self.estimator)
         # Curves by context of an experiment are made by `auto`, which takes its lists alone.
         is_auto = self.context and "context" not in record.needs
-        return Command(f"untilt bias LOG --method {'auto' if is_auto else record.name}{options}")
+        method = "" if is_auto else f" --method {record.name}"
+        return Command(f"untilt bias LOG{method}{options}")
 
 
 @dataclass(frozen=True)
@@ -232,7 +233,7 @@ class NextStep(Portable):
 
     Parameters
     ----------
-    rule : the rule that speaks, such as "trust" or "experiment"
+    rule : the rule that speaks, such as "trust-in-top" or "experiment"
     fact : what to do, and why
     command : that does it, LOG standing for the log's path; "" where no command does
     advice : the estimator of `auto`: the recommended one, or what serves until something else that
@@ -410,11 +411,11 @@ def _click_model(found: Findings) -> NextStep | None:
     if not stopping:
         return None
     command = Command("untilt clickmodels LOG")
-    return NextStep("click-model", CLICK_MODEL(), command, _until_then(found), _facts(*stopping))
+    return NextStep("clicks-above", CLICK_MODEL(), command, _until_then(found), _facts(*stopping))
 
 
 def _trust(found: Findings) -> NextStep | None:
-    return None if found.trust is None else _trusting("trust", found.trust, found)
+    return None if found.trust is None else _trusting("trust-in-top", found.trust, found)
 
 
 def _context(found: Findings) -> NextStep | None:

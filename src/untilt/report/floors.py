@@ -190,9 +190,9 @@ def _about_reading(data: "Decision") -> Fact:
     """The log's next step, where the run has not done it."""
     step = None if data.audit is None else data.audit.next_step
     used = data.bias
-    if step is None or used is None or step.rule not in ("time", "click-model", "trust"):
+    if step is None or used is None or step.rule not in ("time", "clicks-above", "trust-in-top"):
         return FIND_MISFIT()
-    if step.rule == "trust" and used.bias.has_trust:
+    if step.rule == "trust-in-top" and used.bias.has_trust:
         return MEASURE_TRUST()
     fact = step.fact
     return Fact(fact.code, fact.severity, fact.template, **fact.fields, command=step.command)
