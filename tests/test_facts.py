@@ -4,6 +4,7 @@ import copy
 
 import pytest
 
+from untilt.errors import UntiltError
 from untilt.facts import TEXT, as_facts, codes, joined, note, phrase, serious, stored, warning
 
 CONVERGED = note("em.converged", "converged in {steps} steps")
@@ -63,8 +64,8 @@ class Shouting:
 
 
 def test_a_voice_words_marks_commands_and_the_facts_inside():
-    inner = phrase("use {estimator:method} with [[depth={n}]]", estimator="AllPairs", n=3)
-    fact = serious("a.b", "{x}: {why}; [[log.top({n})|--top {n}]], `untilt plan LOG`")(
+    inner = phrase("use {estimator:method} with ⟦depth={n}⟧", estimator="AllPairs", n=3)
+    fact = serious("a.b", "{x}: {why}; ⟦log.top({n})|--top {n}⟧, `untilt plan LOG`")(
         x="[[x]] {y}", why=inner, n=2
     )
     assert fact == "[[x]] {y}: use AllPairs with depth=3; log.top(2), `untilt plan LOG`"
@@ -118,3 +119,14 @@ def test_a_single_fact_is_its_own_part():
     fact = CONVERGED(steps=3)
     assert fact.parts == (fact,)
     assert fact.part("em.converged") is fact
+
+
+def test_an_error_is_worded_by_its_marks_whatever_fills_it():
+    error = UntiltError(f"column {'{x} [[y]]'!r}: read it with ⟦missing=0.0⟧; `untilt plan LOG`")
+    assert str(error) == "column '{x} [[y]]': read it with missing=0.0; `untilt plan LOG`"
+    assert error.said(Shouting()) == (
+        "column '{x} [[y]]': read it with MISSING=0.0; `untilt plan LOG --all`"
+    )
+    assert (
+        UntiltError(phrase("use {name:method}", name="AllPairs")).said(Shouting()) == "use allpairs"
+    )

@@ -94,5 +94,5 @@ def test_templates_can_be_filled_and_said_in_both_voices():
         }
         for voice in (PYTHON, Shown()):
             said = rendered(template, filled, voice)
-            assert not re.search(r"\[\[|\{\w", said), (where, said)
+            assert not re.search(r"[⟦⟧]|\{\w", said), (where, said)
         assert "LOG`" not in said, (where, said)

@@ -1,29 +1,24 @@
 """One exception tree. Every message says what is wrong, what was found, and what to do.
 
-Everything under `UntiltError` is the user's to mend; any other exception is a bug of ours.
+The user can fix everything under `UntiltError`; any other exception is a bug in untilt.
 """
 
 from collections.abc import Iterable
-from typing import Any
+
+from untilt.facts import PYTHON, Fact, Voice, worded
 
 
 class UntiltError(ValueError):
     """Base of all errors that untilt raises on purpose."""
 
-    @property
-    def text(self) -> str:
-        """What the error was raised with: the final text, or a phrase of `untilt.facts`."""
-        text: str = self.args[0] if self.args else ""
-        return text
-
-    def said(self, voice: Any) -> str:
-        """The message in the words of a voice (`untilt.facts.Voice`)."""
-        told: str = self.text.said(voice) if hasattr(self.text, "said") else str(self.text)
-        return _printable(told)
+    def said(self, voice: Voice) -> str:
+        """The message in the words of a voice: of a fact, or of a text with its marks."""
+        text = self.args[0] if self.args else ""
+        return _printable(text.said(voice) if isinstance(text, Fact) else worded(str(text), voice))
 
     def __str__(self) -> str:
         """The message in Python's words."""
-        return _printable(super().__str__())
+        return self.said(PYTHON)
 
 
 def _printable(text: str) -> str:

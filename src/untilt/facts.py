@@ -6,8 +6,8 @@ same template in its own words (`Fact.said`): options, methods and commands stan
 
     {name}  {name:,.2f}     a field, with a number's format or one of `SPECS`
     {n:query|queries}       the first word for 1, the second for any other value
-    [[missing='keep']]      an argument of Python, or a call: an option or a method elsewhere
-    [[log.top(3)|--top 3]]  Python's words, then those of the command line
+    ⟦missing='keep'⟧        an argument of Python, or a call: an option or a method elsewhere
+    ⟦log.top(3)|--top 3⟧    Python's words, then those of the command line
     `untilt plan LOG`       a command, completed with what was given to the command that runs
 
 >>> GAPS = warning("audit.gaps", "{n:,} {n:session skips|sessions skip} a position")
@@ -27,7 +27,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 Severity = Literal["note", "warning", "serious"]
 _SEVERITIES: tuple[Severity, ...] = ("note", "warning", "serious")
 # A mark, a command, a field, a brace: a template holds nothing else but text.
-_TOKEN = re.compile(r"\[\[(.+?)\]\](?!\])|`(untilt [^`]+)`|\{(\w+)(?::([^{}]*))?\}|\{\{|\}\}")
+_MARKS = r"⟦(.+?)⟧|`(untilt [^`]+)`"
+_TOKEN = re.compile(_MARKS + r"|\{(\w+)(?::([^{}]*))?\}|\{\{|\}\}")
+_MARK = re.compile(_MARKS)
 _NUMBER = re.compile(r"\+?,?(\.\d{1,2})?[efg%]?")  # no widths: a file may not ask for 10^11 blanks
 
 
@@ -164,18 +166,31 @@ def rendered(template: str, fields: Mapping[str, Any], voice: Voice) -> str:
 
     def token(found: re.Match[str]) -> str:
         mark, command, name, spec = found.groups()
-        if mark is not None:
-            python, bar, other = mark.partition("|")
-            if bar:
-                return rendered(voice.other(python, other), fields, voice)
-            return voice.marked(rendered(mark, fields, PYTHON))
-        if command is not None:
-            return f"`{voice.command(rendered(command, fields, PYTHON))}`"
+        if mark is not None or command is not None:
+            return _marked(mark, command, voice, lambda text, by: rendered(text, fields, by))
         if name is None:
             return found[0][0]
         return _field(fields[name], spec or "", voice)
 
     return _TOKEN.sub(token, template)
+
+
+def worded(text: str, voice: Voice) -> str:
+    """A finished text, such as an error's, in the words of a voice: its marks are all that is read.
+
+    A value that fills the text and holds a mark is worded too, and else stays as it is.
+    """
+    return _MARK.sub(lambda m: _marked(m[1], m[2], voice, lambda part, _: part), text)
+
+
+def _marked(
+    mark: str | None, command: str | None, voice: Voice, filled: Callable[[str, Voice], str]
+) -> str:
+    """A mark or a command in the words of a voice; `filled` fills in its fields."""
+    if mark is None:
+        return f"`{voice.command(filled(command or '', PYTHON))}`"
+    python, bar, other = mark.partition("|")
+    return filled(voice.other(python, other), voice) if bar else voice.marked(filled(mark, PYTHON))
 
 
 def _field(value: Any, spec: str, voice: Voice) -> str:

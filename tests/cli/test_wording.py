@@ -162,23 +162,23 @@ def line(name: str, **given) -> CommandLine:
 
 
 SAID = [
-    ("bias", '[[pass on_bad="drop"]].', "give --on-bad drop."),
-    ("audit", "with [[missing=0.0]]", "with --missing 0.0"),
-    ("audit", "or [[pass columns={{'ranker': None}}]]", "or give --column ranker="),
-    ("audit", "[[columns={{'timestamp': 'your column'}}]]", "--column timestamp=YOUR_COLUMN"),
-    ("bias", "[[log.top(3)|--depth 3]]; or", "--depth 3; or"),
-    ("bias", "use [[AllPairs]], which", "use all-pairs, which"),
-    ("bias", "[[RegressionEM(relevance='features')]].",
+    ("bias", '⟦pass on_bad="drop"⟧.', "give --on-bad drop."),
+    ("audit", "with ⟦missing=0.0⟧", "with --missing 0.0"),
+    ("audit", "or ⟦pass columns={{'ranker': None}}⟧", "or give --column ranker="),
+    ("audit", "⟦columns={{'timestamp': 'your column'}}⟧", "--column timestamp=YOUR_COLUMN"),
+    ("bias", "⟦log.top(3)|--depth 3⟧; or", "--depth 3; or"),
+    ("bias", "use ⟦AllPairs⟧, which", "use all-pairs, which"),
+    ("bias", "⟦RegressionEM(relevance='features')⟧.",
      "--method regression-em --relevance features."),
-    ("evaluate", "use [[evaluator='policy-aware']]", "use --evaluator policy-aware"),
-    ("clickmodels", 'Use [[by="session"]].', "Use --intervals session."),
-    ("plan", "Then: [[untilt.PivotSwap(pivot=1).fit(log)]].",
+    ("evaluate", "use ⟦evaluator='policy-aware'⟧", "use --evaluator policy-aware"),
+    ("clickmodels", 'Use ⟦by="session"⟧.', "Use --intervals session."),
+    ("plan", "Then: ⟦untilt.PivotSwap(pivot=1).fit(log)⟧.",
      "Then: `untilt bias NEW_LOG --method pivot-swap --pivot 1`."),
-    ("bias", 'give [[ranker={{"a": (2, 5), "b": "base"}}]].',
+    ("bias", 'give ⟦ranker={{"a": (2, 5), "b": "base"}}⟧.',
      """give --option 'ranker={"a": [2, 5], "b": "base"}'."""),
     # What is no option of the command, and what has no mark, stays.
-    ("audit", "[[theta=0.5]] and missing=0.0", "theta=0.5 and missing=0.0"),
-    ("audit", "[[LambdaMART]] and AllPairs are names", "LambdaMART and AllPairs are names"),
+    ("audit", "⟦theta=0.5⟧ and missing=0.0", "theta=0.5 and missing=0.0"),
+    ("audit", "⟦LambdaMART⟧ and AllPairs are names", "LambdaMART and AllPairs are names"),
 ]  # fmt: skip
 
 

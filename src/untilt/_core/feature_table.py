@@ -81,13 +81,9 @@ def _check_filled(here: Missing, in_training: Missing) -> None:
         return
     before = "kept as they are" if in_training == "keep" else f"counted as {in_training:g}"
     raise OptionError(
-        phrase(
-            "the ranker was trained with missing features {before}, and here {here:g} "
-            "was put in their place on reading. Read with [[missing='keep']]: the ranker "
-            "then does as in training.",
-            before=before,
-            here=here,
-        )
+        f"the ranker was trained with missing features {before}, and here {here:g} was "
+        "put in their place on reading. Read with ⟦missing='keep'⟧: the ranker then "
+        "does as in training."
     )
 
 
@@ -108,7 +104,7 @@ def known_values(features: FeatureArray, names: tuple[str, ...], missing: Missin
             features, names, lost,
             phrase(
                 "Fill it in, or train on data that has missing values: read with "
-                "[[missing='keep']] (for trees), or with [[missing=0.0]], which the ranker then "
+                "⟦missing='keep'⟧ (for trees), or with ⟦missing=0.0⟧, which the ranker then "
                 "puts in their place itself."
             ),
         )  # fmt: skip

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from untilt._core.files import clear_unfinished
 from untilt.errors import OptionError
-from untilt.facts import phrase
 
 
 def refuse_inputs(written: Iterable[str | os.PathLike[str]], read: Iterable[object]) -> None:
@@ -42,12 +41,8 @@ def refuse_taken(folder: Path, names: Iterable[str], *, force: bool) -> None:
     taken = [name for name in names if os.path.lexists(folder / name)]
     if taken and not force:
         raise OptionError(
-            phrase(
-                "{folder} already holds {what}. Choose another folder, or [[pass "
-                "force=True]] to replace them.",
-                folder=folder,
-                what=", ".join(taken),
-            )
+            f"{folder} already holds {', '.join(taken)}. Choose another folder, or "
+            "⟦pass force=True⟧ to replace them."
         )
 
 

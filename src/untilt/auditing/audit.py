@@ -207,7 +207,7 @@ ON_COMMAND_LINE = note("audit.on-command-line", "On the command line: `{command}
 CLICKS_FIRST = warning(
     "audit.clicks-first",
     "Estimators need clicks: the label {label:r} has other values than 0 and 1. Choose or make a "
-    "click column first [[(log.with_label)|(--label NAME)]].",
+    "click column first ⟦(log.with_label)|(--label NAME)⟧.",
 )
 EXPERIMENT_TESTED = note("audit.experiment-tested", "It was put to the test: {parts:clauses}.")
 EXPERIMENT_FAILED = serious(

@@ -50,7 +50,7 @@ CLICK_MODEL = warning(
 )
 UNTIL_THEN = note(
     "audit.until-then",
-    "Until then [[bias='auto']] is {estimator:method}, and no verdict rests on it.",
+    "Until then ⟦bias='auto'⟧ is {estimator:method}, and no verdict rests on it.",
 )
 # Why: what in the log speaks for an estimator, or against all.
 LOG_EVERYTHING = serious(
@@ -124,7 +124,7 @@ ANY_CURVE_FITS = serious(
 BELOW = note(
     "audit.below",
     "below position {depth} the log says nothing without a model, but for bounds "
-    "([[AllPairs(unjoined='bounds')]])",
+    "(⟦AllPairs(unjoined='bounds')⟧)",
 )
 SWAP_POSITIONS = note(
     "audit.swap-positions",

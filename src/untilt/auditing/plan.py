@@ -19,7 +19,7 @@ from untilt.auditing.swap_design import Widths, check_assurance
 from untilt.bias.given import Examination, as_examination
 from untilt.bias.position_graph import most_lost
 from untilt.errors import IdentifiabilityError, OptionError, check_choice
-from untilt.facts import Fact, note, phrase
+from untilt.facts import Fact, note
 from untilt.views import Section, Table, Tile, View
 
 SERVE = note(
@@ -43,7 +43,7 @@ MEAN_WIDTH = note(
 LOG_SWAPS = note(
     "plan.log-swaps",
     "Log what happened as `ranker`: 'swap:1-5' for a swap of 1 and 5, 'base' otherwise. Then: "
-    "[[untilt.{estimator}.fit(log)]].",
+    "⟦untilt.{estimator}.fit(log)⟧.",
 )
 DRAW_BY_SESSION = note(
     "plan.draw-by-session",
@@ -327,11 +327,9 @@ def _sessions(
         n *= 2
     if n >= MOST_SESSIONS:
         raise IdentifiabilityError(
-            phrase(
-                "no number of sessions is enough: queries hardly ever repeat in this "
-                "log, so the same document is not shown at two positions. Plan with "
-                '[[within="length"]].'
-            )
+            "no number of sessions is enough: queries hardly ever repeat in this log, "
+            "so the same document is not shown at two positions. Plan with "
+            '⟦within="length"⟧.'
         )
     low, high = (n / 2, n) if n > start else (n, n)
     while high - low > max(0.5, precision * high):

@@ -37,7 +37,6 @@ from untilt.bias.estimator import check_clicks
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import ClickRates, PositionCounts, position_counts
 from untilt.errors import DepthError, OptionError
-from untilt.facts import phrase
 
 # What a plan is made from: a log of the traffic, or click rates by position.
 Clicks = ClickLog | ClickRates | npt.ArrayLike
@@ -120,12 +119,9 @@ def traffic_of(clicks: Clicks, depth: int | None) -> Traffic:
     rates = _numbers(clicks)
     if rates.ndim != 1 or len(rates) < 2 or not np.all((rates > 0) & (rates < 1)):
         raise OptionError(
-            phrase(
-                "[[clicks must be a ClickLog, or the click rates|--rates must be the "
-                "click rates]] of positions 1, 2, ..., each between 0 and 1 and at least "
-                "two of them. Got {shown}.",
-                shown=_shown(clicks),
-            )
+            "⟦clicks must be a ClickLog, or the click rates|--rates must be the click "
+            "rates⟧ of positions 1, 2, ..., each between 0 and 1 and at least two of "
+            f"them. Got {_shown(clicks)}."
         )
     _check_depth(depth, len(rates))
     total, rates = float(rates.sum()), rates[:depth]
@@ -150,12 +146,8 @@ def _from_log(log: ClickLog, depth: int | None) -> Traffic:
     if len(empty):
         k = int(empty[0]) + 1
         raise OptionError(
-            phrase(
-                "nobody clicked at position {k} in this log, so no number of sessions "
-                "can be promised for it. Plan fewer positions: [[depth={x}]].",
-                k=k,
-                x=k - 1,
-            )
+            f"nobody clicked at position {k} in this log, so no number of sessions can "
+            f"be promised for it. Plan fewer positions: ⟦depth={k - 1}⟧."
         )
     asked, queries = np.unique(np.bincount(log.query, weights=log.sessions), return_counts=True)
     asked, queries = asked[asked > 0], queries[asked > 0]

@@ -15,7 +15,7 @@ from untilt._core.statistics import Interval, normal_quantile
 from untilt.catalog import storable
 from untilt.data.layout import AnyLayout, ContextCells, Grid, Layout
 from untilt.errors import DepthError, OptionError, ShapeError
-from untilt.facts import Fact, as_fact, as_facts, note, phrase, positions_text, warning
+from untilt.facts import Fact, as_fact, as_facts, note, positions_text, warning
 
 if TYPE_CHECKING:
     import altair as alt
@@ -374,15 +374,11 @@ class PositionBias(Portable):
             raise DepthError(f"positions start at 1. Got {asked.min()} instead.")
         if asked.size and asked.max() > self.depth:
             raise DepthError(
-                phrase(
-                    "position {asked} has no examination estimate: {method} covers "
-                    "positions 1..{depth}. [[Cut the log with log.top({depth}) or "
-                    "estimate the bias on deeper pages|Estimate the bias on pages that "
-                    "go below position {depth}, or give a curve: --bias power-law:1]].",
-                    asked=asked.max(),
-                    method=self.method,
-                    depth=self.depth,
-                )
+                f"position {asked.max()} has no examination estimate: {self.method} "
+                f"covers positions 1..{self.depth}. ⟦Cut the log with "
+                f"log.top({self.depth}) or estimate the bias on deeper pages|Estimate "
+                f"the bias on pages that go below position {self.depth}, or give a "
+                "curve: --bias power-law:1⟧."
             )
         return asked - 1
 

@@ -25,7 +25,7 @@ from untilt.bias.log_ratios import (
 )
 from untilt.data.layout import Grid
 from untilt.errors import DepthError, OptionError
-from untilt.facts import Fact, joined, note, phrase, warning
+from untilt.facts import Fact, joined, note, warning
 
 QUADRATIC_WITHOUT = note(
     "bias.quadratic-fitted",
@@ -158,11 +158,9 @@ def smooth_grid(bias: PositionBias) -> PositionBias:
     check_shapeable(bias, "a grid needs at least two cells")
     if bias.std_error is None:
         raise OptionError(
-            phrase(
-                "this curve has no standard errors, so that nothing says how far its "
-                "cells may be drawn towards their neighbours. Use an estimate that has "
-                "them, such as [[ut.AllPairs()]]."
-            )
+            "this curve has no standard errors, so that nothing says how far its "
+            "cells may be drawn towards their neighbours. Use an estimate that has "
+            "them, such as ⟦ut.AllPairs()⟧."
         )
     z, V = log_ratios(bias)
     L = _laplacian(layout, bias.depth)[1:, 1:]
@@ -239,13 +237,9 @@ def hold_last(bias: PositionBias, depth: int) -> PositionBias:
     """The curve down to `depth`, its last value held for all positions below it."""
     if depth < bias.depth:
         raise DepthError(
-            phrase(
-                "depth must not lie above the last position of the curve, {depth}. Got "
-                "{depth_}; cut the log with [[log.top({depth_})|--depth {depth_}]] "
-                "instead.",
-                depth=bias.depth,
-                depth_=depth,
-            )
+            f"depth must not lie above the last position of the curve, {bias.depth}. "
+            f"Got {depth}; cut the log with ⟦log.top({depth})|--depth {depth}⟧ "
+            "instead."
         )
     index = np.minimum(np.arange(depth), bias.depth - 1)
 
@@ -318,13 +312,9 @@ def _without_outliers(
 def _check_positive(fitted: FloatArray) -> None:
     if fitted.min() <= 0:
         raise OptionError(
-            phrase(
-                "the quadratic falls to {fitted:.3g} at position {argmin}: this curve "
-                "has another shape. Leave [[shape=None]], or use fit_power_law() or "
-                "smooth().",
-                fitted=fitted.min(),
-                argmin=np.argmin(fitted) + 1,
-            )
+            f"the quadratic falls to {fitted.min():.3g} at position "
+            f"{np.argmin(fitted) + 1}: this curve has another shape. Leave "
+            "⟦shape=None⟧, or use fit_power_law() or smooth()."
         )
 
 

@@ -13,7 +13,6 @@ from untilt.data.counts import PositionCounts, position_counts
 from untilt.data.limits import check_room
 from untilt.data.shown import check_shown
 from untilt.errors import DepthError, IdentifiabilityError, OptionError
-from untilt.facts import phrase
 
 BYTES_PER_ROW = 48  # of working memory, measured for `AllPairs` on lists that are all different
 
@@ -60,15 +59,10 @@ def check_clicks(log: ClickLog, method: str) -> None:
     if not log.is_binary:
         others = ", ".join(log.extra_labels) or "none"
         raise OptionError(
-            phrase(
-                "{method} needs clicks, 0 or 1. The label {label_name:r} has other "
-                "values. Choose a click column with [[log.with_label(name)|--label "
-                "NAME]] (this log also has: {others})[[, or make one: "
-                "log.with_label((log.label > 0).astype(float))| ]].",
-                method=method,
-                label_name=log.label_name,
-                others=others,
-            )
+            f"{method} needs clicks, 0 or 1. The label {log.label_name!r} has other "
+            "values. Choose a click column with ⟦log.with_label(name)|--label NAME⟧ "
+            f"(this log also has: {others})⟦, or make one: log.with_label((log.label > "
+            "0).astype(float))| ⟧."
         )
     if not log.label.any():
         raise IdentifiabilityError(

@@ -19,7 +19,6 @@ from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.layout import Grid
 from untilt.errors import DepthError, OptionError, did_you_mean
-from untilt.facts import phrase
 
 # Share of examined results by rank [joachims2005eye]_, as used by [hu2019unbiased]_.
 EYE_TRACKING = (0.68, 0.61, 0.48, 0.34, 0.28, 0.20, 0.11, 0.10, 0.08, 0.06)
@@ -240,12 +239,9 @@ def as_examination(bias: BiasLike) -> Examination:
     if isinstance(bias, Examination):
         return bias
     raise OptionError(
-        phrase(
-            "bias must be a PositionBias, a curve such as "
-            "[[PowerLaw(1.0)|power-law:1.0]], or an array of examination probabilities "
-            "by position. Got {name} instead.",
-            name=type(bias).__name__,
-        )
+        "bias must be a PositionBias, a curve such as ⟦PowerLaw(1.0)|power-law:1.0⟧, "
+        "or an array of examination probabilities by position. Got "
+        f"{type(bias).__name__} instead."
     )
 
 

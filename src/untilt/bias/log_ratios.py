@@ -14,7 +14,7 @@ from untilt._core.arrays import BoolArray, FloatArray
 from untilt._core.statistics import any_time_factor, normal_quantile
 from untilt.bias.curve import GIVEN, PositionBias
 from untilt.errors import OptionError
-from untilt.facts import Fact, joined, note, phrase, positions_text, serious, warning
+from untilt.facts import Fact, joined, note, positions_text, serious, warning
 
 ERRORS_WORTH = note(
     "bias.errors-by-query",
@@ -161,12 +161,9 @@ def log_ratios(bias: PositionBias) -> tuple[FloatArray, FloatArray]:
     if bias.bounds is not None:
         bounded = positions_text((np.flatnonzero(bias.bounds.bounded) + 1).tolist())
         raise OptionError(
-            phrase(
-                "{bounded} are bounded, not measured, so that this curve has no shape "
-                "that could be fitted or compared. Estimate the joined positions alone "
-                "([[depth=...]]).",
-                bounded=bounded,
-            )
+            f"{bounded} are bounded, not measured, so that this curve has no shape "
+            "that could be fitted or compared. Estimate the joined positions alone "
+            "(⟦depth=...⟧)."
         )
     theta = bias.examination
     covariance = bias.covariance

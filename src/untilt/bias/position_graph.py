@@ -176,15 +176,15 @@ class PositionGraph(Portable):
             else "the documents shown on both sides have too few clicks there"
         )
         reach = joined_depth(arcs)
-        fewer = "or ask for fewer positions: [[log.top({reach})|--depth {reach}]]; "
+        fewer = "or ask for fewer positions: ⟦log.top({reach})|--depth {reach}⟧; "
         fewer = phrase(fewer if reach > 1 else "", reach=reach)
         raise IdentifiabilityError(
             phrase(
                 "{method} cannot compare position {lost} with position 1: {why} "
                 "({positions_text} against {positions_text_}). To join them, {swap} in a "
                 "share of the sessions; {fewer}or learn relevance from features, with "
-                "[[RegressionEM]]; or take bounds in place of a curve, with "
-                "[[AllPairs(unjoined='bounds')]].",
+                "⟦RegressionEM⟧; or take bounds in place of a curve, with "
+                "⟦AllPairs(unjoined='bounds')⟧.",
                 method=method,
                 lost=lost[0],
                 why=why,
@@ -247,7 +247,7 @@ def require_shown(shown: BoolArray) -> None:
     if shown.all():
         return
     missing = int(np.argmin(shown)) + 1
-    fix = phrase("Ask for fewer positions: [[log.top({k})|--depth {k}]].", k=missing - 1)
+    fix = phrase("Ask for fewer positions: ⟦log.top({k})|--depth {k}⟧.", k=missing - 1)
     if missing == 1:
         fix = phrase("Examination is measured relative to it: number the positions from 1.")
     raise IdentifiabilityError(

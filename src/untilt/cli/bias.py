@@ -173,7 +173,7 @@ def _advised(
             phrase(
                 "this log cannot tell its position bias: {why}.{then}",
                 why=advice.why,
-                then=phrase(" Run `{command}`.", command=advice.command) if advice.command else "",
+                then=f" Run `{advice.command}`." if advice.command else "",
             )
         )
     step = found.next_step

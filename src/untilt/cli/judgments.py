@@ -9,7 +9,6 @@ from untilt.cli import arguments, outputs
 from untilt.cli.console import speaking
 from untilt.errors import OptionError
 from untilt.evaluation.options import LevelOptions
-from untilt.facts import phrase
 
 
 def judgments(
@@ -61,12 +60,10 @@ def judgments(
         form = judgment_format(out, to)
         if bias is None:
             raise OptionError(
-                phrase(
-                    "judgments need the position bias (--bias FILE, or a curve such as "
-                    "power-law:1): without it they would be click rates. Estimate it: "
-                    "`untilt bias LOG --out bias.json`. For lists in random order give "
-                    "--bias none."
-                )
+                "judgments need the position bias (--bias FILE, or a curve such as "
+                "power-law:1): without it they would be click rates. Estimate it: "
+                "`untilt bias LOG --out bias.json`. For lists in random order give "
+                "--bias none."
             )
         curve = arguments.parse_bias(bias)
         context = arguments.context_of(curve)

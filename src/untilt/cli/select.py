@@ -13,7 +13,6 @@ from untilt.cli.declared import method_option
 from untilt.cli.evaluate import draw_estimates, record_estimates
 from untilt.errors import OptionError
 from untilt.evaluation.options import JudgingOptions
-from untilt.facts import phrase
 
 if TYPE_CHECKING:
     from untilt.selection.select import Selection
@@ -138,11 +137,9 @@ def _candidates(
 
     if bias is None:
         raise OptionError(
-            phrase(
-                "select corrects held-out clicks by the position bias: --bias bias.json "
-                "of `untilt bias LOG --out bias.json`, or a curve such as --bias "
-                "power-law:1."
-            )
+            "select corrects held-out clicks by the position bias: --bias bias.json "
+            "of `untilt bias LOG --out bias.json`, or a curve such as --bias "
+            "power-law:1."
         )
     counts = [arguments.parse_count(each, "--trees") or 300 for each in trees or ["300"]]
     usual = catalog.names("weighting", choose="usual in select")

@@ -18,7 +18,6 @@ from untilt.catalog import RecordName, method, storable
 from untilt.clickmodels.smoothing import Smoothing, check_strength, smoothing_of
 from untilt.data.clicklog import ClickLog
 from untilt.errors import DepthError, FileFormatError, NotFittedError, OptionError
-from untilt.facts import phrase
 
 
 @storable
@@ -222,14 +221,9 @@ class ClickModel(BaseEstimator, Saved):
             raise OptionError(f"a click model needs a ClickLog. Got {type(log).__name__} instead.")
         if log.depth > self.depth_:
             raise DepthError(
-                phrase(
-                    "position {depth} is unknown to this {name}: it was fitted on "
-                    "positions 1..{depth_}. Cut the log with [[log.top({depth_})|--depth "
-                    "{depth_}]].",
-                    depth=log.depth,
-                    name=type(self).__name__,
-                    depth_=self.depth_,
-                )
+                f"position {log.depth} is unknown to this {type(self).__name__}: it "
+                f"was fitted on positions 1..{self.depth_}. Cut the log with "
+                f"⟦log.top({self.depth_})|--depth {self.depth_}⟧."
             )
         return Lists(
             indptr=log.indptr,
@@ -257,12 +251,9 @@ def sums_by_document(log: ClickLog, weight: FloatArray | IntArray) -> FloatArray
 def _check_labels(log: ClickLog) -> None:
     if isinstance(log, ClickLog) and not log.is_binary:
         raise OptionError(
-            phrase(
-                "click models need clicks, 0 or 1. The label {label_name:r} has other "
-                "values[[: log.with_label((log.label > 0).astype(float)) makes clicks of "
-                "it|: choose another with --label NAME]].",
-                label_name=log.label_name,
-            )
+            f"click models need clicks, 0 or 1. The label {log.label_name!r} has other "
+            "values⟦: log.with_label((log.label > 0).astype(float)) makes clicks of "
+            "it|: choose another with --label NAME⟧."
         )
 
 

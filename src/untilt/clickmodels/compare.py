@@ -33,7 +33,7 @@ from untilt.clickmodels.examination import PBM
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice, did_you_mean
-from untilt.facts import Fact, note, phrase, warning
+from untilt.facts import Fact, note, warning
 
 if TYPE_CHECKING:
     import altair as alt
@@ -153,7 +153,7 @@ def units_of(log: ClickLog, by: str) -> Units:
         name, n = "query", len(queries)
         if n < 2:
             raise OptionError(
-                phrase('intervals [[by="query"]] need at least two queries. Use [[by="session"]].')
+                'intervals ⟦by="query"⟧ need at least two queries. Use ⟦by="session"⟧.'
             )
     sessions = sum_by(of_list, log.sessions, n)
     shown = sums_by_unit(log, of_list, n, np.ones(len(log.position)))
@@ -589,18 +589,11 @@ def _named(models: Models | None, left_out: Mapping[str, Fact]) -> dict[str, Cli
             model = given
         else:
             raise OptionError(
-                phrase(
-                    "models must be names or click models such as [[UBM()]]. Got "
-                    "{given:r} instead.",
-                    given=given,
-                )
+                f"models must be names or click models such as ⟦UBM()⟧. Got {given!r} instead."
             )
         if model.name in named:
             raise OptionError(
-                phrase(
-                    "models has {name:r} twice. Name them: [[models={{'first': ..., ...}}]].",
-                    name=model.name,
-                )
+                f"models has {model.name!r} twice. Name them: ⟦models={{'first': ..., ...}}⟧."
             )
         named[model.name] = model
     return named
@@ -635,8 +628,8 @@ _MEANING = {
     "browsing": warning(
         "clickmodels.last-click-matters",
         "Whether people look at a position depends on where they clicked last. One curve over "
-        "positions is the average over that: [[UBM().fit(log).bias_ gives it|`untilt bias LOG` "
-        "estimates one]]. It serves rankers as long as people click about as often as now.",
+        "positions is the average over that: ⟦UBM().fit(log).bias_ gives it|`untilt bias LOG` "
+        "estimates one⟧. It serves rankers as long as people click about as often as now.",
     )(),
     "chain": warning(
         "clickmodels.readers-stop",
@@ -649,7 +642,7 @@ _MEANING = {
         "clickmodels.network-is-better",
         "What people look at depends on the clicks and documents above in ways that a network "
         "finds and UBM and DBN do not. A curve over positions is the average over that: "
-        "[[UBM().fit(log).bias_ gives one|`untilt bias LOG` estimates one]]. It serves rankers as "
+        "⟦UBM().fit(log).bias_ gives one|`untilt bias LOG` estimates one⟧. It serves rankers as "
         "long as people click about as often as now.",
     )(),
     "rates": warning(

@@ -461,7 +461,7 @@ def _too_many(found: int) -> IdentifiabilityError:
     return IdentifiabilityError(
         phrase(
             "UBM compares {found:,} pairs of a position and the last click above it, and its curve "
-            "takes at most {most:,}. Cut the log with [[log.top(100)|--depth 100]], or use PBM, "
+            "takes at most {most:,}. Cut the log with ⟦log.top(100)|--depth 100⟧, or use PBM, "
             "which has one number for each position.",
             found=found,
             most=MOST_CONDITIONS,
@@ -473,7 +473,7 @@ def _not_comparable(position: int) -> IdentifiabilityError:
     return IdentifiabilityError(
         phrase(
             "examination at position {k} cannot be compared with position 1: no clicked document "
-            "connects them. Cut the log with [[log.top({above})|--depth {above}]], or swap "
+            "connects them. Cut the log with ⟦log.top({above})|--depth {above}⟧, or swap "
             "documents between the two positions now and then.",
             k=position,
             above=position - 1,

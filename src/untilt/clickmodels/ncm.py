@@ -26,7 +26,6 @@ from untilt.clickmodels import click_model
 from untilt.clickmodels.smoothing import Smoothing, smoothing_of
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, check_choice
-from untilt.facts import phrase
 from untilt.networks.batches import PaddedLists, padded_rows
 from untilt.networks.mlp import Optimiser, jax_modules, normalisation, normalised
 from untilt.networks.training import Loss, Stopping, Trained, train
@@ -433,12 +432,9 @@ class NCM(click_model.ClickModel):
         given = self._given_features(log)
         if given.shape[1] != len(self._mean):
             raise OptionError(
-                phrase(
-                    "this NCM was fitted on {what} features. The log has {n_features}: "
-                    "bring the same ones, or fit NCM([[documents='ids']]).",
-                    what=len(self._mean),
-                    n_features=log.n_features,
-                )
+                f"this NCM was fitted on {len(self._mean)} features. The log has "
+                f"{log.n_features}: bring the same ones, or fit "
+                "NCM(⟦documents='ids'⟧)."
             )
         x = normalised(given, self._mean, self._scale, dtype=np.float64)
         return own + x @ self._by_feature
@@ -565,11 +561,9 @@ class NCM(click_model.ClickModel):
         check_choice("documents", self.documents, DOCUMENTS)
         if self.documents == "features" and log.features is None:
             raise OptionError(
-                phrase(
-                    "NCM([[documents='features']]) needs features, and this log has "
-                    "none. Read them with [[read_log(..., documents=...)|--documents "
-                    "TABLE]], or describe documents by 'ids'."
-                )
+                "NCM(⟦documents='features'⟧) needs features, and this log has none. "
+                "Read them with ⟦read_log(..., documents=...)|--documents TABLE⟧, or "
+                "describe documents by 'ids'."
             )
         for name in ("width", "vector_length", "batch_size", "n_samples"):
             if getattr(self, name) < 1:

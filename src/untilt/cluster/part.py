@@ -30,7 +30,6 @@ from untilt.cluster.xgboost_trees import lightgbm_text
 from untilt.data.clicklog import ClickLog
 from untilt.data.seen import seen_in
 from untilt.errors import OptionError, UntiltError
-from untilt.facts import phrase
 from untilt.objectives.pairs import DELTAS, PairObjective
 from untilt.rankers import learning_data
 from untilt.rankers.learning_data import ClusterTotals, TrainingLists
@@ -136,12 +135,10 @@ def check_ranker(ranker: LambdaMART, params: Mapping[str, Any] | None, max_bin: 
     weighting = ranker.weighting
     if isinstance(weighting, str) or isinstance(ranker.n_trees, str):
         raise OptionError(
-            phrase(
-                "weighting='auto' and n_trees='auto' choose by held-out queries of the "
-                "whole log, and no worker has it. Choose on one machine, on a share of "
-                "the queries ([[read_log(..., sample_queries=0.1)|--sample-queries "
-                "0.1]]), and train that with workers."
-            )
+            "weighting='auto' and n_trees='auto' choose by held-out queries of the "
+            "whole log, and no worker has it. Choose on one machine, on a share of "
+            "the queries (⟦read_log(..., sample_queries=0.1)|--sample-queries 0.1⟧), "
+            "and train that with workers."
         )
     if isinstance(weighting, PooledWeighting):
         raise OptionError(
@@ -149,9 +146,7 @@ def check_ranker(ranker: LambdaMART, params: Mapping[str, Any] | None, max_bin: 
             "train on pairs of positions. Use a table such as ut.PRS(bias)."
         )
     if isinstance(weighting, JointWeighting) and ranker.metric not in DELTAS:
-        raise OptionError(
-            phrase("workers learn a joint weighting with [[metric='ndcg']], 'dcg' or 'arp'.")
-        )
+        raise OptionError("workers learn a joint weighting with ⟦metric='ndcg'⟧, 'dcg' or 'arp'.")
     for name in params or {}:
         if name in _OURS:
             raise OptionError(f"xgboost_params cannot set {name!r}: {_OURS[name]} decides that.")
@@ -218,14 +213,9 @@ def _same_columns(lists: TrainingLists, group: Group) -> None:
     (mark,) = (id_hashes(told) >> np.uint64(16)).astype(np.int64)
     if len(np.unique(group.gather(np.array([mark])))) > 1:
         raise OptionError(
-            phrase(
-                "workers have different features, or fill missing ones differently. "
-                "Worker {rank} has {what} ([[missing={missing:r}]]). Read all parts with "
-                "the same options.",
-                rank=group.rank,
-                what=", ".join(lists.feature_names[:20]),
-                missing=lists.missing,
-            )
+            "workers have different features, or fill missing ones differently. "
+            f"Worker {group.rank} has {', '.join(lists.feature_names[:20])} "
+            f"(⟦missing={lists.missing!r}⟧). Read all parts with the same options."
         )
 
 

@@ -17,7 +17,6 @@ from untilt._core.declared import is_whole
 from untilt.catalog import storable
 from untilt.data.limits import DEEPEST
 from untilt.errors import OptionError
-from untilt.facts import phrase
 
 if TYPE_CHECKING:
     from untilt.data.clicklog import ClickLog
@@ -95,15 +94,9 @@ class ContextCells(Layout):
         if missing:
             have = ", ".join(log.context) or "none"
             raise OptionError(
-                phrase(
-                    "this bias has a curve for each {what}, and the log has no context "
-                    "{missing:r} (it has: {have}). Read it with [[read_log(..., "
-                    "context={what_})|--context COLUMN]].",
-                    what=" and ".join(self.columns),
-                    missing=missing[0],
-                    have=have,
-                    what_=list(self.columns),
-                )
+                f"this bias has a curve for each {' and '.join(self.columns)}, and the "
+                f"log has no context {missing[0]!r} (it has: {have}). Read it with "
+                f"⟦read_log(..., context={list(self.columns)})|--context COLUMN⟧."
             )
         texts = [np.array([as_text(v) for v in log.context[name]], object) for name in self.columns]
         index = {row: c for c, row in enumerate(self.values)}
@@ -115,15 +108,10 @@ class ContextCells(Layout):
         context = np.repeat(self.context_of(log), np.diff(log.indptr))
         if log.depth * self.n_contexts > DEEPEST:
             raise OptionError(
-                phrase(
-                    "{n_contexts} contexts of {depth} positions make more than "
-                    "{DEEPEST:,} cells. Cut the log with [[log.top({what})|--depth "
-                    "{what}]], or join contexts.",
-                    n_contexts=self.n_contexts,
-                    depth=log.depth,
-                    DEEPEST=DEEPEST,
-                    what=DEEPEST // self.n_contexts,
-                )
+                f"{self.n_contexts} contexts of {log.depth} positions make more than "
+                f"{DEEPEST:,} cells. Cut the log with "
+                f"⟦log.top({DEEPEST // self.n_contexts})|--depth "
+                f"{DEEPEST // self.n_contexts}⟧, or join contexts."
             )
         position = (log.position.astype(np.int64) - 1) * self.n_contexts + context + 1
         return log._with(position=position, layout=self)

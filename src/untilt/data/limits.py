@@ -44,7 +44,7 @@ def allow_table(what: str, *shape: int, copies: int = 1) -> None:
 
     Tables with a row for each query, document or pair of a list grow with more than positions.
     """
-    fix = phrase("Cut the lists, [[log.top(50)|--depth 50]], or use fewer queries.")
+    fix = phrase("Cut the lists, ⟦log.top(50)|--depth 50⟧, or use fewer queries.")
     memory.allow(8.0 * copies * prod(shape), what, fix)
 
 
@@ -104,6 +104,6 @@ def remedy(needed: float, *, held: int = 0) -> str:
     share = math.floor(min(share, 0.9) * digits) / digits
     return phrase(
         "Read a share of the queries, such as "
-        "[[read_log(..., sample_queries={share:g})|--sample-queries {share:g}]], {more}.",
+        "⟦read_log(..., sample_queries={share:g})|--sample-queries {share:g}⟧, {more}.",
         share=share, more=MORE_MEMORY,
     )  # fmt: skip

@@ -145,11 +145,9 @@ def _draw_sessions(sessions: IntArray, share: float, rng: np.random.Generator) -
 def _by_time(log: ClickLog, share: float) -> tuple[ClickLog, ClickLog]:
     if log.time is None:
         raise OptionError(
-            phrase(
-                "this log has no time to split by. Read it with its timestamp column "
-                "([[columns={{'timestamp': ...}}]]) and without collapsing: collapsed "
-                "sessions have no single time."
-            )
+            "this log has no time to split by. Read it with its timestamp column "
+            "(⟦columns={'timestamp': ...}⟧) and without collapsing: collapsed "
+            "sessions have no single time."
         )
     part = _part_of_time(log, [share])
     return log.take(part == 0), log.take(part == 1)
@@ -257,8 +255,8 @@ def _check(weights: Mapping[str, float], columns: Mapping[str, FloatArray], name
             raise ColumnError(
                 phrase(
                     "there is no label column {column:r}. This log has: {what}.{hint} "
-                    "Further columns are read with [[read_log(..., labels=[...])|--label "
-                    "NAME]].",
+                    "Further columns are read with ⟦read_log(..., labels=[...])|--label "
+                    "NAME⟧.",
                     column=column,
                     what=", ".join(columns),
                     hint=hint,

@@ -22,7 +22,6 @@ from untilt.data.read.columns import CELL, KEYS, OPTIONAL, REQUIRED, VERSION
 from untilt.data.read.database import Database, is_plain, literal, local, open_database, quoted
 from untilt.data.read.files import PARQUET
 from untilt.errors import BadRowsError, MemoryLimitError, OptionError
-from untilt.facts import phrase
 
 PathLike = str | os.PathLike[str]
 Columns = Mapping[str, AnyArray]
@@ -112,13 +111,10 @@ def _check_log(
     shown = np.bincount(log.document, minlength=log.n_documents) > 0
     if documents is None and not drop_unshown and not shown.all():
         raise OptionError(
-            phrase(
-                "{count_nonzero:,} documents are shown by no list, and impressions "
-                "cannot hold them. Write them to a second file with "
-                "[[documents='documents.parquet']], or leave them out with "
-                "drop_unshown=True.",
-                count_nonzero=np.count_nonzero(~shown),
-            )
+            f"{np.count_nonzero(~shown):,} documents are shown by no list, and "
+            "impressions cannot hold them. Write them to a second file with "
+            "⟦documents='documents.parquet'⟧, or leave them out with "
+            "drop_unshown=True."
         )
 
 

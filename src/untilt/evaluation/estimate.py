@@ -56,7 +56,7 @@ CURVE_MISFIT_INSTEAD = serious(
     "the bias does not fit this log: position {position} has {ratio:.2f} times the clicks that the "
     "curve expects (z {z:+.1f}, p {p_value:.2g}; {n_documents:,} documents shown at several "
     "positions). Values and differences are off by as much. The curve may be wrong for these "
-    "lists, readers may trust the top (a curve of that needs [[evaluator={instead:r}]]), or "
+    "lists, readers may trust the top (a curve of that needs ⟦evaluator={instead:r}⟧), or "
     "lists may follow what single sessions want",
 )
 
@@ -71,14 +71,14 @@ CURVE_MISFIT = serious(
 FEW_EFFECTIVE_INSTEAD = warning(
     "estimate.few-effective-clicks",
     "the {n_clicks:,.0f} clicks count like {effective_n:,.0f} of equal weight (largest weight "
-    "{largest_weight:.3g}): a clip ([[evaluator={instead:r}, clip='auto']]) or more sessions "
+    "{largest_weight:.3g}): a clip (⟦evaluator={instead:r}, clip='auto'⟧) or more sessions "
     "would help",
 )
 
 FEW_EFFECTIVE_CLIP = warning(
     "estimate.few-effective-clicks",
     "the {n_clicks:,.0f} clicks count like {effective_n:,.0f} of equal weight (largest weight "
-    "{largest_weight:.3g}): a clip ([[clip='auto']]) or more sessions would help",
+    "{largest_weight:.3g}): a clip (⟦clip='auto'⟧) or more sessions would help",
 )
 
 FEW_EFFECTIVE_CLICKS = warning(
@@ -98,7 +98,7 @@ DOCUMENTS_ABSENT = serious(
     "sessions of one query show different documents (a document is missing from {share:.0%} of its "
     "query's sessions), and {evaluator} counts what a session did not show as irrelevant: systems "
     "that move such documents up look worse than they are, even worse than the shown order. Use "
-    "[[evaluator={instead:r}]]",
+    "⟦evaluator={instead:r}⟧",
 )
 BIAS_DOUBTED = serious("estimate.bias-doubted", "the bias itself says: {doubt}")
 AUTOMATIC_CLICKS = serious(
@@ -125,8 +125,8 @@ CLICKS_UNSUPPORTED = warning(
 CLICKS_CLIPPED = warning(
     "estimate.clicks-clipped",
     "{share:.1%} of the clicks are clipped: values lean towards those of raw clicks, so errors and "
-    "intervals are those without the clip[[ (see ut.clip_curve)| (the report of `untilt run` and "
-    "--clip-plot of `untilt evaluate` draw how much)]]",
+    "intervals are those without the clip⟦ (see ut.clip_curve)| (the report of `untilt run` and "
+    "--clip-plot of `untilt evaluate` draw how much)⟧",
 )
 BIAS_WITHOUT_ERRORS = note(
     "estimate.bias-without-errors",
@@ -139,8 +139,7 @@ BOUNDED_LEVELS = warning(
 )
 TRUST_IGNORED = serious(
     "estimate.trust-ignored",
-    "the bias includes trust bias, which {evaluator} does not correct: use "
-    "[[evaluator={instead:r}]]",
+    "the bias includes trust bias, which {evaluator} does not correct: use ⟦evaluator={instead:r}⟧",
 )
 FEW_EFFECTIVE_QUERIES = warning(
     "estimate.few-effective-queries",

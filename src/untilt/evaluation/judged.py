@@ -19,7 +19,7 @@ from untilt.data.judged import JudgedLists
 from untilt.data.seen import Overlap, has_memory, held_out_part, overlap_of
 from untilt.errors import OptionError, ShapeError, did_you_mean
 from untilt.evaluation.unshown import TOP, Bound, Unshown, labels_under, never_shown, top_places
-from untilt.facts import Fact, note, phrase, serious, warning
+from untilt.facts import Fact, note, serious, warning
 from untilt.metrics.metric import (
     Empty,
     Metric,
@@ -54,8 +54,8 @@ VALIDATED_QUERIES = warning(
 TRAINED_QUERIES = serious(
     "estimate.trained-queries",
     "trained on {n_trained:,} of these {n_queries:,} queries ({share:.0%}): a ranker that "
-    "remembers them looks better than it is. Hold queries out before training ([[log.split(0.8), "
-    "`untilt split`|`untilt split`]]), or take the part that it has not seen ([[held_out=True]]). "
+    "remembers them looks better than it is. Hold queries out before training (⟦log.split(0.8), "
+    "`untilt split`|`untilt split`⟧), or take the part that it has not seen (⟦held_out=True⟧). "
     "Where these are other sessions of the same queries, the value holds for queries that come "
     "again",
 )
@@ -179,9 +179,7 @@ def _held_out(
     judged: JudgedLists, scores: Any, weights: npt.ArrayLike | None
 ) -> tuple[JudgedLists, npt.ArrayLike | None]:
     if not isinstance(scores, Predicts):
-        raise OptionError(
-            phrase("[[held_out=True]] needs a ranker: plain scores were trained on nothing.")
-        )
+        raise OptionError("⟦held_out=True⟧ needs a ranker: plain scores were trained on nothing.")
     part = held_out_part(judged, {"the ranker": scores})
     if weights is None:
         return part, None

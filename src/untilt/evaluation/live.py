@@ -28,7 +28,6 @@ from untilt._core.statistics import (
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, check_choice, did_you_mean
 from untilt.evaluation.judged import WinSameLoss
-from untilt.facts import phrase
 
 
 @dataclass(frozen=True)
@@ -147,13 +146,9 @@ def first_clicks(
     sessions = sessions[:, counted]
     if not sessions.any(axis=1).all():
         raise OptionError(
-            phrase(
-                "{new:r} and {old:r} have no query in common, so there is nothing to "
-                "compare with [[queries='shared']]. Use more of the log, or "
-                "[[queries='all']] if chance chose the ranker.",
-                new=new,
-                old=old,
-            )
+            f"{new!r} and {old!r} have no query in common, so there is nothing to "
+            "compare with ⟦queries='shared'⟧. Use more of the log, or ⟦queries='all'⟧ "
+            "if chance chose the ranker."
         )
     effective = effective_units(sessions.sum(axis=0))
     entries = []

@@ -21,7 +21,7 @@ from untilt.data.shown import check_shown
 from untilt.data.slates import Slates, slates_of
 from untilt.errors import OptionError, ShapeError, check_choice, did_you_mean
 from untilt.evaluation.judged import Predicts
-from untilt.facts import Fact, note, phrase, warning
+from untilt.facts import Fact, note, warning
 
 ABSOLUTE = note("estimate.scale-absolute", "absolute")()
 
@@ -181,15 +181,10 @@ def pool_of(
     check_shown(log)
     if among != "list" and log.item is not None:
         raise OptionError(
-            phrase(
-                "[[among={among:r}]] orders the documents of a query as one list, and "
-                "documents of this log have several versions ({n_items:,} have "
-                "{n_documents:,}): their features change. Use [[among='list']]: each "
-                "list is ordered by the features that it had.",
-                among=among,
-                n_items=log.n_items,
-                n_documents=log.n_documents,
-            )
+            f"⟦among={among!r}⟧ orders the documents of a query as one list, and "
+            f"documents of this log have several versions ({log.n_items:,} have "
+            f"{log.n_documents:,}): their features change. Use ⟦among='list'⟧: each "
+            "list is ordered by the features that it had."
         )
     in_baseline = baseline_lists(log, baseline)
     said = baseline_fact(log, in_baseline)
@@ -236,14 +231,10 @@ def _persons(log: ClickLog, column: str) -> IntArray:
     if column not in log.context:
         have = ", ".join(log.context) or "none"
         raise OptionError(
-            phrase(
-                "people must name a column of the log's context.{did_you_mean} Got "
-                "{column:r}; this log has: {have}. Read it with [[read_log(..., "
-                "context=[{column:r}])|--context COLUMN]].",
-                did_you_mean=did_you_mean(column, log.context),
-                column=column,
-                have=have,
-            )
+            "people must name a column of the log's "
+            f"context.{did_you_mean(column, log.context)} Got {column!r}; this log "
+            f"has: {have}. Read it with ⟦read_log(..., context=[{column!r}])|--context "
+            "COLUMN⟧."
         )
     return np.unique(log.context[column], return_inverse=True)[1]
 
@@ -311,13 +302,9 @@ def scores_of(system: Predicts | npt.ArrayLike, pool: Pool, name: str) -> FloatA
         expected = log.n_documents
         if scores.ndim != 1:
             raise OptionError(
-                phrase(
-                    "system {name:r} must be a ranker with predict(features), an array "
-                    "with one score per document of the log, or [[ut.shown|shown]]. Got "
-                    "{name_} instead.",
-                    name=name,
-                    name_=type(system).__name__,
-                )
+                f"system {name!r} must be a ranker with predict(features), an array "
+                "with one score per document of the log, or ⟦ut.shown|shown⟧. Got "
+                f"{type(system).__name__} instead."
             )
     if scores.shape != (expected,):
         raise ShapeError(
@@ -464,14 +451,10 @@ def bias_for(evaluator: Evaluator, bias: BiasLike | None, depth: int) -> Positio
     if bias is None:
         free = [each.name for each in methods("evaluator") if "bias" not in each.needs]
         raise OptionError(
-            phrase(
-                "the evaluator {evaluator} needs the position bias: give [[bias=...]], "
-                "an estimate such as [[ut.AllPairs().fit(log).bias_|that of `untilt bias "
-                "LOG --out bias.json`]] or a curve such as "
-                "[[ut.PowerLaw(1.0)|power-law:1.0]]. Without any, there are: {what}.",
-                evaluator=evaluator,
-                what=", ".join(free),
-            )
+            f"the evaluator {evaluator} needs the position bias: give ⟦bias=...⟧, an "
+            "estimate such as ⟦ut.AllPairs().fit(log).bias_|that of `untilt bias LOG "
+            "--out bias.json`⟧ or a curve such as ⟦ut.PowerLaw(1.0)|power-law:1.0⟧. "
+            f"Without any, there are: {', '.join(free)}."
         )
     curve = as_examination(bias)
     return curve if isinstance(curve, PositionBias) else as_position_bias(curve, depth)

@@ -168,10 +168,8 @@ class Estimates(View):
             raise OptionError(f"power must lie between 0.5 and 1. Got {power}; 0.8 is usual.")
         if len(self) < 2:
             raise OptionError(
-                phrase(
-                    "a comparison needs two systems. Estimate both in one call, such as "
-                    "estimate(log, {{'shown': [[ut.shown|shown]], 'new': ranker}}, bias)."
-                )
+                "a comparison needs two systems. Estimate both in one call, such as "
+                "estimate(log, {'shown': ⟦ut.shown|shown⟧, 'new': ranker}, bias)."
             )
         base = self[self.systems[0] if baseline is None else baseline].system
         if self.if_nothing is not None and self.if_as_shown is not None:

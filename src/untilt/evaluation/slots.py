@@ -47,7 +47,6 @@ from untilt.errors import OptionError, did_you_mean
 from untilt.evaluation.judged import Predicts
 from untilt.evaluation.pool import Pool
 from untilt.evaluation.unshown import TOP, Worth
-from untilt.facts import phrase
 from untilt.metrics.metric import Metric, checked_cut, parse_metric
 
 RECIPROCAL = "reciprocal"  # 1 / rank has a name, though it is no metric of labels
@@ -159,10 +158,7 @@ class _Theta:
     def __call__(self, rank: FloatArray) -> FloatArray:
         if not self.theta:
             raise OptionError(
-                phrase(
-                    "the metric {EXAMINATION:r} needs the position bias: give [[bias=...]]",
-                    EXAMINATION=EXAMINATION,
-                )
+                f"the metric {EXAMINATION!r} needs the position bias: give ⟦bias=...⟧"
             )
         index = rank.astype(np.int64) - 1
         inside = index < len(self.theta)

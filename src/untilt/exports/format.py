@@ -18,7 +18,7 @@ from untilt._core.arrays import FloatArray
 from untilt._core.files import replacing
 from untilt.errors import OptionError
 from untilt.exports.forms import Form, SingleArray, form_of
-from untilt.facts import Fact, note, phrase
+from untilt.facts import Fact, note
 from untilt.rankers.base import Ranker
 
 CONSTANT = note(
@@ -211,12 +211,7 @@ def _by_ending(ranker: Ranker, path: Path) -> catalog.Method:
         return plain[0]
     if ours:
         raise OptionError(
-            phrase(
-                "{name:r} may be a model for {what}. Say which: [[to={ours:r}]].",
-                name=path.name,
-                what=", ".join(ours),
-                ours=ours[0],
-            )
+            f"{path.name!r} may be a model for {', '.join(ours)}. Say which: ⟦to={ours[0]!r}⟧."
         )
     known = ", ".join(f"{ending} ({each})" for each, ending in fitting.items())
     raise OptionError(

@@ -24,7 +24,6 @@ import numpy.typing as npt
 
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, Missing
 from untilt.errors import OptionError
-from untilt.facts import phrase
 from untilt.networks.mlp import Network
 from untilt.rankers.base import Ranker
 from untilt.rankers.linear.linear import LinearModel
@@ -180,12 +179,9 @@ def form_of(ranker: Ranker) -> Form:
     if parts:
         return NetworkForm(ranker.feature_names_, parts, ranker.missing_)
     raise OptionError(
-        phrase(
-            "a {name} has no form that other systems read: only boosted trees, linear "
-            "rankers and networks do. [[ranker.save(path) keeps it for untilt|The file "
-            "of `untilt train` keeps it for untilt]].",
-            name=type(ranker).__name__,
-        )
+        f"a {type(ranker).__name__} has no form that other systems read: only boosted "
+        "trees, linear rankers and networks do. ⟦ranker.save(path) keeps it for "
+        "untilt|The file of `untilt train` keeps it for untilt⟧."
     )
 
 

@@ -42,7 +42,7 @@ from untilt.exports.forms import (
     check_names,
     text32,
 )
-from untilt.facts import Fact, phrase, warning
+from untilt.facts import Fact, warning
 
 SOLR_MISSING = warning(
     "export.solr-missing",
@@ -223,13 +223,10 @@ def _nested(tree: Tree, names: list[str], powers: list[int], knows_missing: bool
 def _linear(form: LinearForm, target: Target) -> str:
     if form.fill:
         raise OptionError(
-            phrase(
-                "Solr counts a missing feature as 0 in a linear model, and this ranker "
-                "counts it as {fill:g}. Read the log with [[missing=0.0]] and train "
-                "again, or give the features that default in Solr's feature store and "
-                "train without missing values.",
-                fill=form.fill,
-            )
+            "Solr counts a missing feature as 0 in a linear model, and this ranker "
+            f"counts it as {form.fill:g}. Read the log with ⟦missing=0.0⟧ and train "
+            "again, or give the features that default in Solr's feature store and "
+            "train without missing values."
         )
     weights = form.weights.astype(np.float32)
     params = {"weights": {n: text32(w) for n, w in zip(form.names, weights, strict=True)}}

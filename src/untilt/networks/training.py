@@ -42,7 +42,7 @@ TRAINED_BEST = note(
 TRAINED = note("network.trained", "trained for {epochs} epochs, {steps} steps")
 PART = note("network.part", "{part}: {status}")
 
-SMALLER_STEPS = phrase("Use a smaller batch_size, or shorter lists: [[log.top(50)|--depth 50]].")
+SMALLER_STEPS = phrase("Use a smaller batch_size, or shorter lists: ⟦log.top(50)|--depth 50⟧.")
 
 # (params, batch) -> scalar. Steps are compiled once per loss *object* and shape: hand in the same
 # function again (from an lru_cache, say) instead of a new closure, and the second training starts

@@ -25,7 +25,6 @@ from untilt._core.threads import Share, parallel_kernel
 from untilt.data.limits import allow_table
 from untilt.data.slates import Slates, shown_positions
 from untilt.errors import OptionError, check_choice
-from untilt.facts import phrase
 from untilt.objectives import pair_kernels as kernels
 from untilt.objectives.clicked_pairs import ClickedLists, sum_clicked_losses, sum_clicked_slopes
 from untilt.objectives.pair_slates import PairSlates
@@ -233,12 +232,10 @@ class MapObjective:
         """The same objective with weights that will not change; lists keep their labels."""
         if offset is not None:
             raise OptionError(
-                phrase(
-                    "[[metric='map']] cannot take an affine correction: swapping two "
-                    "documents of the same label changes nothing, so the correction "
-                    "would reach only some of the pairs. Use [[metric='dcg']] with this "
-                    "weighting, or a bias without eps_plus and eps_minus."
-                )
+                "⟦metric='map'⟧ cannot take an affine correction: swapping two "
+                "documents of the same label changes nothing, so the correction would "
+                "reach only some of the pairs. Use ⟦metric='dcg'⟧ with this "
+                "weighting, or a bias without eps_plus and eps_minus."
             )
         return replace(self, table=table)
 

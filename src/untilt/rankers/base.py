@@ -24,7 +24,6 @@ from untilt.data.judged import JudgedLists
 from untilt.data.limits import check_room
 from untilt.data.seen import seen_in
 from untilt.errors import FileFormatError, NotFittedError, OptionError, ShapeError
-from untilt.facts import phrase
 from untilt.rankers import learning_data
 from untilt.rankers.card import ranker_card
 from untilt.rankers.validation import validation_for
@@ -220,11 +219,9 @@ class Ranker(BaseEstimator, Saved):
         lists = learning_data.as_lists(data, labels, groups)
         if isinstance(lists, ClickLog) and bias is None:
             raise OptionError(
-                phrase(
-                    "the score on a click log needs the position bias: score(log, "
-                    "[[bias=...]]). ut.estimate gives the value with its error, and "
-                    "compares rankers."
-                )
+                "the score on a click log needs the position bias: score(log, "
+                "⟦bias=...⟧). ut.estimate gives the value with its error, and "
+                "compares rankers."
             )
         lists = numbered_for(lists, bias) if isinstance(lists, ClickLog) else lists
         judge = validation_for(

@@ -17,7 +17,6 @@ from untilt.data.judged import JudgedLists
 from untilt.data.shown import check_shown, examine_impressions
 from untilt.data.slates import Slates
 from untilt.errors import OptionError, ShapeError, check_choice
-from untilt.facts import phrase
 from untilt.objectives.click_losses import SidedListwise, SidedPointwise
 from untilt.objectives.pair_slates import (
     PairSlates,
@@ -253,12 +252,10 @@ def _no_lists(data: object) -> OptionError:
 def _from_log(log: ClickLog, weighting: object) -> TrainingLists:
     if log.features is None:
         raise OptionError(
-            phrase(
-                "this log has no features, so no ranker can be trained on it. [[Give "
-                "read_log the documents table (documents=...) or the feature columns "
-                "(features=[...])|Give --documents TABLE, or the feature columns of the "
-                "log: --features 'f_*']]."
-            )
+            "this log has no features, so no ranker can be trained on it. ⟦Give "
+            "read_log the documents table (documents=...) or the feature columns "
+            "(features=[...])|Give --documents TABLE, or the feature columns of the "
+            "log: --features 'f_*'⟧."
         )
     if log.n_lists == 0:
         raise OptionError("this log has no sessions to train on.")
@@ -405,11 +402,8 @@ def _check_weighed(weighting: Weighting, metric: str) -> None:
         )
     if metric == "map":
         raise OptionError(
-            phrase(
-                "[[metric='map']] gives every click the same weight, so {name} would "
-                "change nothing. Use [[metric='ndcg']] or 'dcg'.",
-                name=name,
-            )
+            f"⟦metric='map'⟧ gives every click the same weight, so {name} would change "
+            "nothing. Use ⟦metric='ndcg'⟧ or 'dcg'."
         )
 
 
@@ -439,21 +433,16 @@ def sides_of(weighting: Weighting, lists: TrainingLists) -> tuple[FloatArray, Fl
     sides = weighting.sides(max(1, lists.depth))
     if sides is None:
         raise OptionError(
-            phrase(
-                "a loss by document or by list weighs clicks and no-clicks apart, but a "
-                "weight of {weighting:r} belongs to a pair of positions. Use "
-                "ut.IPS(bias), ut.PRS(bias, [[clip=0.1]], clip_of='clicked'), or a loss "
-                "of pairs.",
-                weighting=weighting,
-            )
+            "a loss by document or by list weighs clicks and no-clicks apart, but a "
+            f"weight of {weighting!r} belongs to a pair of positions. Use "
+            "ut.IPS(bias), ut.PRS(bias, ⟦clip=0.1⟧, clip_of='clicked'), or a loss of "
+            "pairs."
         )
     if not lists.judged and not np.all((lists.label == 0) | (lists.label == 1)):
         raise OptionError(
-            phrase(
-                "a loss by document or by list is about clicks, but the labels are not "
-                "0/1. Use a loss of pairs, or [[log.with_label(...) with a click "
-                "column|--label NAME]]."
-            )
+            "a loss by document or by list is about clicks, but the labels are not "
+            "0/1. Use a loss of pairs, or ⟦log.with_label(...) with a click "
+            "column|--label NAME⟧."
         )
     if not lists.label.any():
         raise nothing_to_learn()
@@ -500,12 +489,10 @@ def validation_bias(bias: BiasLike | None, weighting: object, data: object) -> B
         bias = weighting.position_bias
     if bias is None and isinstance(weighting, SessionWeighting) and isinstance(data, ClickLog):
         raise OptionError(
-            phrase(
-                "held-out clicks are judged by a curve of positions, and this {name} has "
-                "none. Give [[bias=...]], for instance [[ut.UBM().fit(log).bias_|that of "
-                "`untilt bias LOG --out bias.json`]], or hold out judged lists.",
-                name=type(weighting).__name__,
-            )
+            "held-out clicks are judged by a curve of positions, and this "
+            f"{type(weighting).__name__} has none. Give ⟦bias=...⟧, for instance "
+            "⟦ut.UBM().fit(log).bias_|that of `untilt bias LOG --out bias.json`⟧, or "
+            "hold out judged lists."
         )
     return bias
 
@@ -514,11 +501,9 @@ def click_counts(lists: TrainingLists, query_weight: str | None = None) -> Posit
     """Clicks and impressions by (document, position); in sessions, or in weighted ones."""
     if not np.all((lists.label == 0) | (lists.label == 1)):
         raise OptionError(
-            phrase(
-                "this objective models clicks, but the log's label is not 0/1. Use "
-                "objective='lambda', or [[log.with_label(...) with a click "
-                "column|--label NAME]]."
-            )
+            "this objective models clicks, but the log's label is not 0/1. Use "
+            "objective='lambda', or ⟦log.with_label(...) with a click column|--label "
+            "NAME⟧."
         )
     weight = lists.count if query_weight is None else lists.list_weights(query_weight)
     return counts_from_rows(
@@ -550,11 +535,9 @@ def affine_curves(bias: BiasLike | None, depth: int) -> tuple[FloatArray, FloatA
     """(alpha, beta) of a bias at positions 1..depth."""
     if bias is None:
         raise OptionError(
-            phrase(
-                "this objective needs the position bias: give [[bias=...]], for instance "
-                "an estimate ([[ut.AllPairs().fit(log).bias_|that of `untilt bias LOG "
-                "--out bias.json`]]) or a curve ([[ut.PowerLaw(1.0)|power-law:1.0]])."
-            )
+            "this objective needs the position bias: give ⟦bias=...⟧, for instance an "
+            "estimate (⟦ut.AllPairs().fit(log).bias_|that of `untilt bias LOG --out "
+            "bias.json`⟧) or a curve (⟦ut.PowerLaw(1.0)|power-law:1.0⟧)."
         )
     return curves_at(bias, depth)
 

@@ -34,7 +34,6 @@ from untilt.data.read.sources import Source, at_hand, open_source
 from untilt.data.read.types import Column
 from untilt.data.write_log import CSV_ENDINGS, check_ending
 from untilt.errors import BadRowsError, ColumnError, OptionError, ShapeError, did_you_mean, listed
-from untilt.facts import phrase
 from untilt.rankers.base import Ranker, check_rounds
 
 if TYPE_CHECKING:
@@ -189,13 +188,8 @@ def _check_columns(
     for role in (SCORE, RANK):
         if names[role].lower() in taken:
             raise OptionError(
-                phrase(
-                    "{what} has a column {taken:r} already. Name the new one otherwise: "
-                    "[[columns={{{role:r}: 'new_{role}'}}]].",
-                    what=source.what,
-                    taken=taken[names[role].lower()],
-                    role=role,
-                )
+                f"{source.what} has a column {taken[names[role].lower()]!r} already. "
+                f"Name the new one otherwise: ⟦columns={{{role!r}: 'new_{role}'}}⟧."
             )
 
 
@@ -313,17 +307,11 @@ class _DocumentsTable:
             row, column = np.argwhere(bad)[0]
             where = [batch.column(each)[int(row)].as_py() for each in (self.query, self.document)]
             raise BadRowsError(
-                phrase(
-                    "the feature {what:r} of document {where:r} of query {where_:r} in "
-                    "{what_} is {features}, and the ranker knows no such value. Fill it "
-                    "in; a ranker that was trained on data with missing values "
-                    "([[missing='keep']] on reading) takes NaN.",
-                    what=self.ranker.feature_names_[column],
-                    where=where[1],
-                    where_=where[0],
-                    what_=self.source.what,
-                    features=features[row, column],
-                )
+                f"the feature {self.ranker.feature_names_[column]!r} of document "
+                f"{where[1]!r} of query {where[0]!r} in {self.source.what} is "
+                f"{features[row, column]}, and the ranker knows no such value. Fill it "
+                "in; a ranker that was trained on data with missing values "
+                "(⟦missing='keep'⟧ on reading) takes NaN."
             ) from error
 
     def _ranked(self, whole: "pa.Table") -> "pa.Table":

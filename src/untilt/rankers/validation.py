@@ -18,7 +18,6 @@ from untilt.data.judged import JudgedLists
 from untilt.data.layout import Layout, by_rank
 from untilt.data.slates import Slates, slates_of, slot_discounts
 from untilt.errors import OptionError, ShapeError
-from untilt.facts import phrase
 from untilt.metrics.metric import parse_metric
 from untilt.objectives.hierarchical import (
     ClickCells,
@@ -228,10 +227,8 @@ def validation_for(
         return None
     if valid is None:
         raise OptionError(
-            phrase(
-                "early_stopping needs held-out data: fit(log, [[valid=...]]). "
-                "log.split(0.8) gives both parts."
-            )
+            "early_stopping needs held-out data: fit(log, ⟦valid=...⟧). "
+            "log.split(0.8) gives both parts."
         )
     if isinstance(valid, JudgedLists):
         return _by_labels(valid, early_stopping)

@@ -145,8 +145,8 @@ FURTHER_DOWN = _first("First measure the curve further down.")
 PAGE_CLICKS = _first("First leave out the clicks that the page makes.")
 MORE_SESSIONS = _first("First collect more sessions.")
 MORE_QUERIES = _first("First collect sessions of more queries.")
-LESS_CLIPPING = _first("First judge with a lower [[clip|--clip]].")
-EACH_LIST = _first("First order each list on its own ([[among='list']]).")
+LESS_CLIPPING = _first("First judge with a lower ⟦clip|--clip⟧.")
+EACH_LIST = _first("First order each list on its own (⟦among='list'⟧).")
 _REMEDIES = {
     "estimate.automatic-clicks": PAGE_CLICKS,
     "run.floor-no-interval": _first("First measure the position bias by swaps."),

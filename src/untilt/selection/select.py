@@ -25,7 +25,7 @@ from untilt.evaluation.judged import overlap_facts
 from untilt.evaluation.pool import Among, Evaluator, bias_for, parse_evaluator
 from untilt.evaluation.results import Estimates, SystemComparison
 from untilt.evaluation.slots import MetricLike, as_rank_metric
-from untilt.facts import Fact, note, phrase, serious, warning
+from untilt.facts import Fact, note, serious, warning
 from untilt.rankers.base import load
 from untilt.rankers.validation import held_out_likelihood
 from untilt.selection.fitting import Candidate, CandidateStore, Fitted, fit_all
@@ -286,11 +286,9 @@ def select(
     named = _named(candidates)
     if not isinstance(valid, ClickLog) or valid.features is None:
         raise OptionError(
-            phrase(
-                "valid must be a ClickLog with features: candidates are judged by its "
-                "clicks. log.split(0.8, [[by='query']]) gives a part to train on and one "
-                "to judge by."
-            )
+            "valid must be a ClickLog with features: candidates are judged by its "
+            "clicks. log.split(0.8, ⟦by='query'⟧) gives a part to train on and one to "
+            "judge by."
         )
     if n_jobs == 0 or n_jobs < -1:
         raise OptionError(f"n_jobs must be -1 or at least 1. Got {n_jobs} instead.")

@@ -26,7 +26,6 @@ from untilt._core.progress import progress, track
 from untilt.bias.experiments.assignment import BASE
 from untilt.data.read.database import arrow_reader, literal, open_database
 from untilt.errors import FileFormatError, OptionError, check_choice
-from untilt.facts import phrase
 from untilt.serving.explore import parse_exploration
 from untilt.serving.journal import SegmentRead, is_closed, payloads, segments
 from untilt.serving.wire import CLICK, LABEL, TAKEN, Feedback, Names, Shown, list_day, unpack
@@ -126,9 +125,7 @@ def collect(
     rules = _rules(labels or {})
     if remove_closed and close_after is None:
         raise OptionError(
-            phrase(
-                "segments are removed once their days are closed, so say when: [[close_after=7]]."
-            )
+            "segments are removed once their days are closed, so say when: ⟦close_after=7⟧."
         )
     make_folder(target)
     result = Collected(source, target)

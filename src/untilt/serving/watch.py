@@ -25,7 +25,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.counts import ClickRates, position_counts
 from untilt.errors import OptionError, UntiltError
 from untilt.evaluation.live import FirstClicks, Interleaved, first_clicks, interleaved
-from untilt.facts import Fact, Sentence, note, phrase, serious
+from untilt.facts import Fact, Sentence, note, serious
 from untilt.views import Section, View
 
 NEW_OPEN = note(
@@ -289,11 +289,9 @@ _ASKS = (_READ, _CLICK, _LIKE)
 def _check(log: ClickLog, periods: int) -> None:
     if log.time is None:
         raise OptionError(
-            phrase(
-                "this log does not say when its sessions were, so nothing can have "
-                "changed in it. Read it with collapse=False and a column of times: "
-                "[[columns={{'timestamp': 'the column'}}]]."
-            )
+            "this log does not say when its sessions were, so nothing can have "
+            "changed in it. Read it with collapse=False and a column of times: "
+            "⟦columns={'timestamp': 'the column'}⟧."
         )
     if not 2 <= periods <= MOST_PERIODS:
         raise OptionError(
@@ -306,11 +304,8 @@ def _check(log: ClickLog, periods: int) -> None:
         )
     if not log.is_binary:
         raise OptionError(
-            phrase(
-                "{label_name} is no click: clicks of 0 and 1 are watched. Use "
-                "[[log.with_label(...) with a click column|--label NAME]].",
-                label_name=log.label_name,
-            )
+            f"{log.label_name} is no click: clicks of 0 and 1 are watched. Use "
+            "⟦log.with_label(...) with a click column|--label NAME⟧."
         )
 
 
@@ -507,12 +502,7 @@ def _live(
         return None
     if new is None or old is None:
         raise OptionError(
-            phrase(
-                "two rankers are compared. Got [[new={new:r}]] and [[old={old:r}]]: give "
-                "both names.",
-                new=new,
-                old=old,
-            )
+            f"two rankers are compared. Got ⟦new={new!r}⟧ and ⟦old={old!r}⟧: give both names."
         )
     ratios = first_clicks(_with_arms(log, arm), new, old, top=top, level=level, any_time=True)
     names = {"new": new, "old": old}
@@ -542,12 +532,8 @@ def _with_arms(log: ClickLog, arm: str | None) -> ClickLog:
     if arm not in log.context:
         known = ", ".join(log.context) or "none"
         raise OptionError(
-            phrase(
-                "this log has no context {arm:r} that says who answered. Read it with "
-                "[[context=[{arm:r}]]]. There are: {known}.",
-                arm=arm,
-                known=known,
-            )
+            f"this log has no context {arm!r} that says who answered. Read it with "
+            f"⟦context=[{arm!r}⟧]. There are: {known}."
         )
     names, index = np.unique(log.context[arm], return_inverse=True)
     return replace(log, ranker=index, ranker_names=tuple(str(name) for name in names))

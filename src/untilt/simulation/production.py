@@ -14,7 +14,6 @@ from untilt._core.portable import Portable
 from untilt._core.random import Seed, child_generator
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError, check_choice
-from untilt.facts import phrase
 from untilt.simulation.protocols import Harvest, Protocol
 
 FEWEST_QUERIES = 5  # on a small set 1% may be a query without a single pair
@@ -121,11 +120,9 @@ def _draw_queries(rng: np.random.Generator, judged: JudgedLists, share: float) -
     teaches = _highest(judged) > -_highest(judged, sign=-1.0)
     if not teaches.any():
         raise OptionError(
-            phrase(
-                "a production ranker learns from pairs, and no query here has two "
-                "different labels. Give simulate its scores instead: simulate(..., "
-                "[[ranker=scores]])."
-            )
+            "a production ranker learns from pairs, and no query here has two "
+            "different labels. Give simulate its scores instead: simulate(..., "
+            "⟦ranker=scores⟧)."
         )
     if not teaches[order[:wanted]].any():
         # Small sets with many all-zero queries: the last query becomes one with a pair.
@@ -242,12 +239,9 @@ def rankings_for(judged: JudgedLists, protocol: Protocol, ranker: Any, seed: See
         )
     if len(named) < 2 and isinstance(protocol, Harvest):
         raise OptionError(
-            phrase(
-                "protocol 'harvest' needs at least two rankers that order the documents "
-                "differently. Got {what}; give several: [[ranker={{'old': scores, 'new': "
-                "other_scores}}]].",
-                what=len(named),
-            )
+            "protocol 'harvest' needs at least two rankers that order the documents "
+            f"differently. Got {len(named)}; give several: "
+            "⟦ranker={'old': scores, 'new': other_scores}⟧."
         )
     rankers = tuple(named.values())
     seen = [id_ for r in rankers for id_ in np.asarray(getattr(r, "training_queries", ())).tolist()]

@@ -14,7 +14,7 @@ from untilt.clickmodels.click_model import ClickModel
 from untilt.clickmodels.examination import UBM
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, check_choice
-from untilt.facts import note, phrase
+from untilt.facts import note
 from untilt.weighting.base import (
     Against,
     ClickWeights,
@@ -199,12 +199,10 @@ class BayesIPS(_FromBias):
         trust = _trust(self.bias)
         if trust is None:
             raise OptionError(
-                phrase(
-                    "BayesIPS needs a bias with eps_plus and eps_minus: [[estimate it "
-                    "with TrustEM|`untilt bias LOG --method trust-em --out bias.json` "
-                    "makes one]][[, or give KnownBias(examination, eps_plus=..., "
-                    "eps_minus=...)| ]]."
-                )
+                "BayesIPS needs a bias with eps_plus and eps_minus: ⟦estimate it with "
+                "TrustEM|`untilt bias LOG --method trust-em --out bias.json` makes "
+                "one⟧⟦, or give KnownBias(examination, eps_plus=..., eps_minus=...)| "
+                "⟧."
             )
         _check_trust(trust, trust[0] + trust[1] > 0, "eps_plus or eps_minus must be above 0")
 
@@ -481,11 +479,8 @@ class ExaminationWeights(SessionWeighting):
             find("click model", self.model, what="model")
         elif not isinstance(self.model, ClickModel):
             raise OptionError(
-                phrase(
-                    "model must be a click model such as [[ut.UBM()]], fitted or not, or "
-                    "its name. Got {model:r} instead.",
-                    model=self.model,
-                )
+                "model must be a click model such as ⟦ut.UBM()⟧, fitted or not, or "
+                f"its name. Got {self.model!r} instead."
             )
 
     @property
@@ -525,13 +520,8 @@ class ExaminationWeights(SessionWeighting):
         lost = float(np.sum((log.label * log.row_count)[never]))
         if lost and not self.clip:
             raise OptionError(
-                phrase(
-                    "{lost:,.0f} of {what:,.0f} clicks stand where nobody looks under "
-                    "{name}: their weight would be infinite. Give a clip such as "
-                    "[[clip=0.05]], or another model: ut.compare_click_models says which "
-                    "fits.",
-                    lost=lost,
-                    what=np.sum(log.label * log.row_count),
-                    name=name,
-                )
+                f"{lost:,.0f} of {np.sum(log.label * log.row_count):,.0f} clicks stand "
+                f"where nobody looks under {name}: their weight would be infinite. "
+                "Give a clip such as ⟦clip=0.05⟧, or another model: "
+                "ut.compare_click_models says which fits."
             )

@@ -16,7 +16,6 @@ from untilt._core.portable import Portable
 from untilt._core.statistics import check_level
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, ShapeError
-from untilt.facts import phrase
 from untilt.weighting.base import JointWeighting, SessionWeighting, Weighting
 
 
@@ -137,10 +136,8 @@ def tail_bound(
         )
     if not log.is_binary:
         raise OptionError(
-            phrase(
-                "tail_bound is about clicks, but the log's label is not 0/1. Use "
-                "[[log.with_label(...) with a click column|--label NAME]]."
-            )
+            "tail_bound is about clicks, but the log's label is not 0/1. Use "
+            "⟦log.with_label(...) with a click column|--label NAME⟧."
         )
     s = _per_document(log, scores, "scores", float)
     may = _per_document(log, clickable, "clickable", bool)

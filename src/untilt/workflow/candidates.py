@@ -11,7 +11,6 @@ from untilt import catalog
 from untilt.bias.given import Examination
 from untilt.catalog import Method
 from untilt.errors import OptionError, did_you_mean
-from untilt.facts import phrase
 from untilt.rankers.base import Ranker
 from untilt.weighting.base import Weighting
 from untilt.weighting.tables import Balanced
@@ -113,11 +112,9 @@ def make_ranker(
         )
     if bias is None and "bias" in record.needs:
         raise OptionError(
-            phrase(
-                "--method {name} needs the position bias: --bias bias.json of `untilt "
-                "bias LOG --out bias.json`, or a curve such as --bias power-law:1.",
-                name=record.name,
-            )
+            f"--method {record.name} needs the position bias: --bias bias.json of "
+            "`untilt bias LOG --out bias.json`, or a curve such as --bias "
+            "power-law:1."
         )
     if record.kind == "objective" and "objective" not in trained.takes:
         raise OptionError(

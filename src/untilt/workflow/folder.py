@@ -6,7 +6,6 @@ from pathlib import Path
 
 from untilt._core.files import clear_unfinished, remove_if_nothing, replacing
 from untilt.errors import OptionError
-from untilt.facts import phrase
 from untilt.report.decision import FIGURES, PROVENANCE
 
 # What people look at lies in the folder, what a run needs to go on in `work/`.
@@ -77,13 +76,9 @@ class RunFolder:
         if found and not force and not self.is_ours:
             named = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
             raise OptionError(
-                phrase(
-                    "{path} holds {named}, and no run has been there. Choose another "
-                    "folder, or [[pass force=True]] to replace files with the names of "
-                    "results, and no others.",
-                    path=self.path,
-                    named=named,
-                )
+                f"{self.path} holds {named}, and no run has been there. Choose another "
+                "folder, or ⟦pass force=True⟧ to replace files with the names of "
+                "results, and no others."
             )
 
     @property

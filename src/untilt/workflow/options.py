@@ -11,7 +11,6 @@ from untilt._core.declared import Option, by_name, declared, made
 from untilt.data.read.options import ClickOptions, DocumentOptions
 from untilt.errors import OptionError, check_choice
 from untilt.evaluation.options import JudgingOptions, LevelOptions
-from untilt.facts import phrase
 
 SplitBy = Literal["query", "session", "time"]
 Trees = int | Literal["auto"]
@@ -267,12 +266,8 @@ def _check_together(asked: RunSettings) -> None:
     as_rank_metric(asked.metric)
     if asked.split != "query" and asked.folds not in ("auto", 1):
         raise OptionError(
-            phrase(
-                "folds are of queries, and [[split={split:r}]] holds out sessions. Got "
-                "[[folds={folds}]]; leave one of the two out.",
-                split=asked.split,
-                folds=asked.folds,
-            )
+            f"folds are of queries, and ⟦split={asked.split!r}⟧ holds out sessions. "
+            f"Got ⟦folds={asked.folds}⟧; leave one of the two out."
         )
     if asked.valid_share + asked.test_share > 0.8:
         raise OptionError(

@@ -31,7 +31,7 @@ from untilt.data.transform import (
     without_features,
 )
 from untilt.errors import OptionError
-from untilt.facts import note, phrase, warning
+from untilt.facts import note, warning
 from untilt.report.step_results import LogSource, Split
 from untilt.workflow.folder import RunFolder
 from untilt.workflow.options import SHARE, RunOptions, SplitBy
@@ -401,22 +401,16 @@ def _merged(log: ClickLog, options: RunOptions) -> tuple[ClickLog, tuple[str, ..
         return log.collapse(halves=True), ()
     if log.time is None:
         raise OptionError(
-            phrase(
-                "[[split='time']] needs to know when sessions were, and this log has no "
-                "time. Name its column with [[columns={{'timestamp': 'your column'}}]], "
-                "or hold out queries: [[split='query']]."
-            )
+            "⟦split='time'⟧ needs to know when sessions were, and this log has no "
+            "time. Name its column with ⟦columns={'timestamp': 'your column'}⟧, or "
+            "hold out queries: ⟦split='query'⟧."
         )
     merged, begins = in_parts_of_time(log, _shares(options))
     if len(begins) < len(PARTS) - 1:
         raise OptionError(
-            phrase(
-                "[[split='time']] needs sessions of at least {what} times, to learn, to "
-                "choose and to judge by. Got {n_sessions:,} sessions. Hold out queries: "
-                "[[split='query']].",
-                what=len(PARTS),
-                n_sessions=log.n_sessions,
-            )
+            f"⟦split='time'⟧ needs sessions of at least {len(PARTS)} times, to learn, "
+            f"to choose and to judge by. Got {log.n_sessions:,} sessions. Hold out "
+            "queries: ⟦split='query'⟧."
         )
     return merged, tuple(map(str, begins))
 

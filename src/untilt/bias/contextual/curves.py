@@ -16,13 +16,13 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, counts_from_rows
 from untilt.data.layout import ContextCells, as_text
 from untilt.errors import DepthError, OptionError, ShapeError, check_choice, did_you_mean
-from untilt.facts import Fact, joined, note, phrase, warning
+from untilt.facts import Fact, joined, note, warning
 from untilt.networks.mlp import Network, normalised
 
 ERRORS_BOOTSTRAPPED = note(
     "bias.errors-bootstrapped", "errors from {n_samples} bootstrap samples of queries"
 )
-ERRORS_UNKNOWN = warning("bias.errors-unknown", "errors not known: set [[n_bootstrap=20]]")()
+ERRORS_UNKNOWN = warning("bias.errors-unknown", "errors not known: set ⟦n_bootstrap=20⟧")()
 NO_INTERVAL_SMOOTHED = warning(
     "bias.no-interval-smoothed",
     "no interval: in one part of the contexts a network is off by as much as it smooths over its "
@@ -214,10 +214,8 @@ def evidence_of(cells: PositionCounts, context: IntArray) -> Evidence:
 def _by_id(log: ClickLog, context: Mapping[Any, npt.ArrayLike], per: str) -> FloatArray:
     if per != "query":
         raise OptionError(
-            phrase(
-                'a mapping of query ids is context [[per="query"]]. For context '
-                '[[per="list"]] give an array with a row for each list of the log.'
-            )
+            'a mapping of query ids is context ⟦per="query"⟧. For context '
+            '⟦per="list"⟧ give an array with a row for each list of the log.'
         )
     ids = log.query_id.tolist()
     shown = np.zeros(log.n_queries, dtype=bool)
@@ -239,12 +237,10 @@ def _by_id(log: ClickLog, context: Mapping[Any, npt.ArrayLike], per: str) -> Flo
 def _as_table(context: npt.ArrayLike | None, n: int, per: str) -> FloatArray:
     if context is None:
         raise OptionError(
-            phrase(
-                "[[ContextualBias]] needs to know the context. Read the log with columns "
-                "of it, [[read_log(..., context=['device'])|--context COLUMN]], or give "
-                "fit(log, [[context=array]]) a row of numbers for each query of the log, "
-                "or a mapping of query ids to such rows."
-            )
+            "⟦ContextualBias⟧ needs to know the context. Read the log with columns of "
+            "it, ⟦read_log(..., context=['device'])|--context COLUMN⟧, or give "
+            "fit(log, ⟦context=array⟧) a row of numbers for each query of the log, or "
+            "a mapping of query ids to such rows."
         )
     table = np.asarray(context, dtype=np.float64)
     table = table[:, None] if table.ndim == 1 else table
@@ -330,13 +326,9 @@ class ContextualCurve(Portable):
         k = np.asarray(position, dtype=np.int64)
         if k.size and (k.min() < 1 or k.max() > self.depth):
             raise DepthError(
-                phrase(
-                    "positions 1..{depth} have an examination estimate. Got {what} to "
-                    "{what_}. Cut the log with [[log.top({depth})|--depth {depth}]].",
-                    depth=self.depth,
-                    what=k.min(),
-                    what_=k.max(),
-                )
+                f"positions 1..{self.depth} have an examination estimate. Got "
+                f"{k.min()} to {k.max()}. Cut the log with "
+                f"⟦log.top({self.depth})|--depth {self.depth}⟧."
             )
         theta = np.exp(self.log_ratios(self._rows(context)))
         if len(theta) == 1 and (isinstance(context, Mapping) or np.ndim(context) < 2):
@@ -506,11 +498,9 @@ class LinearCurves(ContextualCurve):
         """
         if self.columns is None:
             raise OptionError(
-                phrase(
-                    "these curves know no columns by name: their context was given as "
-                    "numbers. Read the log with its context, [[read_log(..., "
-                    "context=['device'])|--context COLUMN]], and fit that."
-                )
+                "these curves know no columns by name: their context was given as "
+                "numbers. Read the log with its context, ⟦read_log(..., "
+                "context=['device'])|--context COLUMN⟧, and fit that."
             )
         if len(self.contexts) > MOST_CONTEXTS:
             raise OptionError(

@@ -22,7 +22,6 @@ from untilt.bias.log_ratios import Uncertainty, effective_by_column, larger_erro
 from untilt.data.counts import Cells, PositionCounts
 from untilt.data.limits import allow_table
 from untilt.errors import IdentifiabilityError
-from untilt.facts import phrase
 
 # A position that is never clicked falls towards 0 without end; an estimate of 0 would be no
 # examination at all, which no weighting can divide by.
@@ -201,12 +200,10 @@ def inverted(J: FloatArray) -> FloatArray:
     if len(J) == 0:
         return J
     raise IdentifiabilityError(
-        phrase(
-            "the clicks do not identify the curves: some positions share too few "
-            "documents, or their shared documents are all alike in relevance. Use "
-            "[[RegressionEM]], which needs less, or ask for fewer positions: "
-            "[[log.top(k)|--depth K]]."
-        )
+        "the clicks do not identify the curves: some positions share too few "
+        "documents, or their shared documents are all alike in relevance. Use "
+        "⟦RegressionEM⟧, which needs less, or ask for fewer positions: "
+        "⟦log.top(k)|--depth K⟧."
     )
 
 

@@ -215,10 +215,8 @@ def fold_of_documents(cells: PositionCounts, options: TreeOptions) -> IntArray:
     n_queries = int(query.max()) + 1
     if n_queries < 2:
         raise OptionError(
-            phrase(
-                "relevance from features is cross-fitted by query, and this log has one "
-                "query only. Use [[relevance='counts']], or a log with more queries."
-            )
+            "relevance from features is cross-fitted by query, and this log has one "
+            "query only. Use ⟦relevance='counts'⟧, or a log with more queries."
         )
     n_folds = min(options.folds, n_queries)
     shuffled = child_generator(options.seed, 31).permutation(n_queries)
@@ -273,7 +271,7 @@ def constant_features(features: FeatureArray) -> OptionError:
     return OptionError(
         phrase(
             "all {n} features are constant over the {documents} shown documents, so relevance "
-            "cannot be learned from them. Use [[relevance='counts']], or give read_log other "
+            "cannot be learned from them. Use ⟦relevance='counts'⟧, or give read_log other "
             "feature columns.",
             n=features.shape[1],
             documents=len(features),

@@ -53,7 +53,7 @@ ERRORS_RESAMPLED = note(
 NO_INTERVAL_FEW_DOCUMENTS = warning(
     "bias.no-interval-few-documents",
     "only {n_documents:,} documents, and strata of like ones need {least:,}: the curve has no "
-    "interval. Take a log of more queries, or see [[AllPairs]]",
+    "interval. Take a log of more queries, or see ⟦AllPairs⟧",
 )
 NO_INTERVAL_ALL_CLICKED = warning(
     "bias.no-interval-all-clicked",
@@ -63,7 +63,7 @@ NO_INTERVAL_ALL_CLICKED = warning(
 FEW_IMPRESSIONS_SENTENCE = warning(
     "bias.few-impressions",
     "a document was shown only {mean:.0f} times on average: expect a curve that is too flat, see "
-    "[[AllPairs]]",
+    "⟦AllPairs⟧",
 )
 ERRORS_INCIDENTAL = note(
     "bias.errors-incidental",
@@ -168,12 +168,9 @@ class EMEstimator(BiasEstimator):
         """The features to learn relevance from, or None where counts are to be used."""
         if self.relevance in ("features", "network") and log.features is None:
             raise OptionError(
-                phrase(
-                    "[[relevance={relevance:r}]] needs features, and this log has none. "
-                    "[[Give read_log a table of documents with features|Give --documents "
-                    "TABLE]], or use [[relevance='counts']].",
-                    relevance=self.relevance,
-                )
+                f"⟦relevance={self.relevance!r}⟧ needs features, and this log has "
+                "none. ⟦Give read_log a table of documents with features|Give "
+                "--documents TABLE⟧, or use ⟦relevance='counts'⟧."
             )
         return None if self.relevance == "counts" else log.features
 
@@ -264,14 +261,14 @@ def _require_clicks_joined(graph: PositionGraph, method: str) -> None:
     if lost:
         swap = graph.joining_swap(first, [lost[0]])
         reach = joined_depth(graph.clicks.T > 0, needed=clicks > 0)
-        fewer = "or ask for fewer positions: [[log.top({reach})|--depth {reach}]]; "
+        fewer = "or ask for fewer positions: ⟦log.top({reach})|--depth {reach}⟧; "
         fewer = phrase(fewer if reach > 1 else "", reach=reach)
         raise IdentifiabilityError(
             phrase(
                 "{method} cannot compare position {lost} with position 1: the documents "
                 "shown on both sides have too few clicks there. To join them, {swap} in "
                 "a share of the sessions; {fewer}or learn relevance from features: "
-                "{method}([[relevance='features']]).",
+                "{method}(⟦relevance='features'⟧).",
                 method=method,
                 lost=lost[0],
                 swap=swap,

@@ -33,7 +33,7 @@ from untilt.bias.position_graph import position_graph
 from untilt.data.counts import Cells, PositionCounts
 from untilt.data.limits import allow_table
 from untilt.errors import IdentifiabilityError
-from untilt.facts import Fact, joined, note, phrase
+from untilt.facts import Fact, joined, note
 
 STRATA = note("bias.strata", "{n_strata} strata")
 ERRORS_COARSER_STRATA = note(
@@ -330,14 +330,11 @@ def _require_mixed(together: PositionCounts) -> None:
     lost = [k for k in range(1, together.depth + 1) if k not in first]
     if lost:
         raise IdentifiabilityError(
-            phrase(
-                "position {lost} cannot be compared with position 1: documents with like "
-                "features were never shown at both, so the features give away the "
-                "position. Leave out features that are made from it (an old rank, the "
-                "production score), or swap positions 1 and {lost} in a share of the "
-                "sessions and use [[relevance='counts']].",
-                lost=lost[0],
-            )
+            f"position {lost[0]} cannot be compared with position 1: documents with "
+            "like features were never shown at both, so the features give away the "
+            "position. Leave out features that are made from it (an old rank, the "
+            f"production score), or swap positions 1 and {lost[0]} in a share of the "
+            "sessions and use ⟦relevance='counts'⟧."
         )
 
 

@@ -65,7 +65,7 @@ TRUST_UNTESTED = note(
 TOO_FEW_IMPRESSIONS = warning(
     "bias.too-few-impressions",
     "a document was shown only {mean:.1f} times on average: trust bias cannot be told from "
-    "relevance, and the curve has no interval. Learn relevance from features, or see [[AllPairs]]",
+    "relevance, and the curve has no interval. Learn relevance from features, or see ⟦AllPairs⟧",
 )
 TRUST_MODEL = note(
     "bias.trust-model", "clicks follow P(click) = theta_k (eps+_k gamma + eps-_k (1 - gamma))"

@@ -143,12 +143,9 @@ def shuffled_lists(log: ClickLog, ranker: Shuffled) -> BoolArray:
     mask = np.array(chosen, dtype=bool)[log.ranker]
     if not mask.any():
         raise OptionError(
-            phrase(
-                "no list is known to be shuffled. Rankers of this log: {listed}. Say "
-                'which of them shuffled: [[ranker="..."]] (a name, several, or a '
-                "function of the name).",
-                listed=listed(names, quoted=True),
-            )
+            "no list is known to be shuffled. Rankers of this log: "
+            f"{listed(names, quoted=True)}. Say which of them shuffled: "
+            '⟦ranker="..."⟧ (a name, several, or a function of the name).'
         )
     return mask
 
@@ -170,12 +167,9 @@ def swapped_lists(log: ClickLog, ranker: SwapNames) -> tuple[BoolArray, IntArray
     swapped = pairs[log.ranker]
     if not np.any(part & (swapped[:, 1] > 0)):
         raise OptionError(
-            phrase(
-                "no list is known to be swapped. Rankers of this log: {listed}. Swaps "
-                'are named "swap:2-5"; for other names give [[ranker={{"name": (2, 5), '
-                '"other": "base"}}]].',
-                listed=listed(names, quoted=True),
-            )
+            "no list is known to be swapped. Rankers of this log: "
+            f'{listed(names, quoted=True)}. Swaps are named "swap:2-5"; for other '
+            'names give ⟦ranker={"name": (2, 5), "other": "base"}⟧.'
         )
     return part, swapped
 
@@ -194,7 +188,7 @@ def refuse(what: str, facts: Iterable[Fact]) -> None:
             phrase(
                 "these {what}: {what_}. Find out what the experiment did, and leave out "
                 "the sessions that it did not draw at random. To use them all the same: "
-                "[[check=False]].",
+                "⟦check=False⟧.",
                 what=what,
                 what_="; ".join(failed),
             )
@@ -215,11 +209,9 @@ def _pair(name: str, swap: Swapped) -> tuple[int, int]:
 def _names(log: ClickLog) -> tuple[str, ...]:
     if log.ranker is None:
         raise OptionError(
-            phrase(
-                "this log does not say which lists an experiment changed. Read it with "
-                'the column that does: [[read_log(..., columns={{"ranker": "the '
-                'column"}})|--column ranker=YOUR_COLUMN]].'
-            )
+            "this log does not say which lists an experiment changed. Read it with "
+            "the column that does: ⟦read_log(..., "
+            'columns={"ranker": "the column"})|--column ranker=YOUR_COLUMN⟧.'
         )
     return log.ranker_names
 

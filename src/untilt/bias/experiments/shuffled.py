@@ -137,9 +137,9 @@ def _checked_top(log: ClickLog, top: int | None) -> int:
             f"top must be one of the positions 1..{log.depth} of the shuffled lists. Got {top}."
         )
     if fixed is not None and fixed <= max(top, 1):
-        fix = "Ask for fewer positions, [[top={fewer}]], or shuffle deeper."
+        fix = "Ask for fewer positions, ⟦top={fewer}⟧, or shuffle deeper."
         if fixed == 1:
-            fix = "Say which lists were shuffled with [[ranker=...]], or use [[AllPairs]]."
+            fix = "Say which lists were shuffled with ⟦ranker=...⟧, or use ⟦AllPairs⟧."
         told = "position {fixed} was not shuffled: each query shows the same document there in all "
         told += "its sessions. "
         raise IdentifiabilityError(phrase(told + fix, fixed=fixed, fewer=fixed - 1))

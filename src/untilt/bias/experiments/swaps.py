@@ -38,7 +38,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, counts_from_rows
 from untilt.data.limits import allow_table
 from untilt.errors import DepthError, IdentifiabilityError, OptionError, check_choice
-from untilt.facts import Fact, joined, note, phrase, warning
+from untilt.facts import Fact, joined, note, warning
 
 LISTS_ALIKE = note("bias.lists-alike", "lists of one length are alike, swapped or not")()
 
@@ -172,12 +172,9 @@ class PivotSwap(SwapEstimator):
             check_choice("shape", self.shape, ("quadratic",))
         if self.outlier_limit is not None and not (self.shape and self.outlier_limit > 0):
             raise OptionError(
-                phrase(
-                    "outlier_limit must be a number above 0, and outliers are found by "
-                    "their distance from a fit: give [[shape='quadratic']] with it. Got "
-                    "{outlier_limit:r}.",
-                    outlier_limit=self.outlier_limit,
-                )
+                "outlier_limit must be a number above 0, and outliers are found by "
+                "their distance from a fit: give ⟦shape='quadratic'⟧ with it. Got "
+                f"{self.outlier_limit!r}."
             )
         if self.depth is not None and self.depth < 1:
             raise DepthError(f"depth must be at least 1. Got {self.depth} instead.")
@@ -220,15 +217,9 @@ def _check_swapped(swapped: IntArray, edges: list[tuple[int, int]], method: str)
         k, l = missing[0]  # noqa: E741  the formula's symbols
         more = f" ({len(missing)} pairs are missing)" if len(missing) > 1 else ""
         raise IdentifiabilityError(
-            phrase(
-                "{method} needs positions {k} and {l} swapped, and no list did "
-                "that{more}. Swap positions {k} and {l} in a share of the sessions, or "
-                "use [[AllPairs]], which takes any swaps that join the positions.",
-                method=method,
-                k=k,
-                l=l,
-                more=more,
-            )
+            f"{method} needs positions {k} and {l} swapped, and no list did "
+            f"that{more}. Swap positions {k} and {l} in a share of the sessions, or "
+            "use ⟦AllPairs⟧, which takes any swaps that join the positions."
         )
 
 

@@ -18,7 +18,7 @@ from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts
 from untilt.errors import IdentifiabilityError, OptionError, check_choice
-from untilt.facts import Fact, joined, note, phrase, warning
+from untilt.facts import Fact, joined, note, warning
 
 BOUNDED = warning(
     "bias.bounded",
@@ -88,7 +88,7 @@ class AllPairs(BiasEstimator):
             )
         if self.slopes is not None:
             raise OptionError(
-                phrase("slopes are those of unjoined positions: give [[unjoined='bounds']] too.")
+                "slopes are those of unjoined positions: give ⟦unjoined='bounds'⟧ too."
             )
         position_graph(cells).require(cells.depth, "AllPairs")
         return self._joined(cells)
@@ -357,15 +357,9 @@ def check_edges(
                 f", with {edge.upper_clicks:g} clicks at {k} and {edge.lower_clicks:g} at {l}"
             )
         raise IdentifiabilityError(
-            phrase(
-                "{method} compares positions {k} and {l}, and {evidence}. To have more, "
-                "swap these two positions in a share of the sessions; or use "
-                "[[AllPairs]], which also compares them by way of other positions.",
-                method=method,
-                k=k,
-                l=l,
-                evidence=evidence,
-            )
+            f"{method} compares positions {k} and {l}, and {evidence}. To have more, "
+            "swap these two positions in a share of the sessions; or use ⟦AllPairs⟧, "
+            "which also compares them by way of other positions."
         )
 
 
@@ -416,14 +410,10 @@ def bounded_bias(
     most = _differences(cells, part, z, error, (least, steepest), level)
     if np.any(np.diag(most) < -1e-9):
         raise IdentifiabilityError(
-            phrase(
-                "no examination with slopes from {least:g} to {steepest:g} fits the "
-                "ratios that were measured within the joined positions. Give a wider "
-                "range (slopes=(0, 3), say), or join the positions: `untilt plan LOG` "
-                "says how.",
-                least=least,
-                steepest=steepest,
-            )
+            f"no examination with slopes from {least:g} to {steepest:g} fits the "
+            "ratios that were measured within the joined positions. Give a wider "
+            "range (slopes=(0, 3), say), or join the positions: `untilt plan LOG` "
+            "says how."
         )
     low, high = -most[:, 0], most[0]
     # Both ends fulfil all differences at once, and so does what lies in the middle.

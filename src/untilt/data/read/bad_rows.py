@@ -34,8 +34,8 @@ _FIXES = {
         "holds for the positions above"
     ),
     "log.positions-from-0": (
-        "say so with [[positions_from=0]], and they are read as 1, 2, 3, ...; to leave these rows "
-        "out would take the top result off every page ([[positions_from=1]] says that they are no "
+        "say so with ⟦positions_from=0⟧, and they are read as 1, 2, 3, ...; to leave these rows "
+        "out would take the top result off every page (⟦positions_from=1⟧ says that they are no "
         "results)"
     ),
     "log.bad-label": (
@@ -43,24 +43,24 @@ _FIXES = {
         "that nobody could see"
     ),
     "log.bad-cell": (
-        "rows and columns count from 1 ([[positions_from=0]] where yours count from 0), and "
+        "rows and columns count from 1 (⟦positions_from=0⟧ where yours count from 0), and "
         "grid=(rows, columns) says how large the grid is"
     ),
     "log.bad-context": (
         "context is a number or text: write a value of its own, such as 'unknown', into the gaps"
     ),
     "log.ranker-missing": "name the system that made the list, or "
-    "[[pass columns={{'ranker': None}}]]",
+    "⟦pass columns={{'ranker': None}}⟧",
     "log.bad-random": (
         "the flag for random order is 1 or true where the list was shown in random order, else 0"
     ),
     "log.bad-count": (
-        "count says how many sessions the row stands for; [[pass columns={{'count': None}}]] if not"
+        "count says how many sessions the row stands for; ⟦pass columns={{'count': None}}⟧ if not"
     ),
-    "log.bad-time": "give a timestamp or a number, or [[pass columns={{'timestamp': None}}]]",
+    "log.bad-time": "give a timestamp or a number, or ⟦pass columns={{'timestamp': None}}⟧",
     "log.bad-feature": (
-        'a missing feature can be kept for boosted trees with [[missing="keep"]], or get a value '
-        "with [[missing=0.0]], which rankers then use too; what is infinite or no number must be "
+        'a missing feature can be kept for boosted trees with ⟦missing="keep"⟧, or get a value '
+        "with ⟦missing=0.0⟧, which rankers then use too; what is infinite or no number must be "
         "mended"
     ),
     "log.no-document": (
@@ -68,7 +68,7 @@ _FIXES = {
     ),
     "log.features-differ": (
         "keep one row per (query_id, doc_id); features that change over time stand in the rows of "
-        "the log instead ([[features=|--features]]), where each impression has its own"
+        "the log instead (⟦features=|--features⟧), where each impression has its own"
     ),
     "log.position-twice": (
         "a session is one list: give each page load its own session_id, number positions through "
@@ -77,13 +77,13 @@ _FIXES = {
     "log.session-differs": "a session is one list, and all its rows agree on what it was",
     "ubi.no-query-id": "give every request a query_id, and its events the same one",
     "ubi.no-user-query": (
-        "write what was asked, or name the field that says so: [[columns={{'query_id': "
-        "'query_attributes.category'}}]]"
+        "write what was asked, or name the field that says so: ⟦columns={{'query_id': "
+        "'query_attributes.category'}}⟧"
     ),
     "ubi.two-queries": "give every request a query_id of its own",
     "ubi.two-lists": (
         "give every request a query_id of its own; pages of one list say where they begin "
-        "(`from` in `query`, or [[columns={{'offset': 'query_attributes.offset'}}]])"
+        "(`from` in `query`, or ⟦columns={{'offset': 'query_attributes.offset'}}⟧)"
     ),
     "ubi.no-position": (
         "send event_attributes.position.ordinal with every impression; places among the hits are "
@@ -91,13 +91,13 @@ _FIXES = {
     ),
     "ubi.no-impression": (
         "nothing where events are lost now and then: the object is left out of this list, clicked "
-        "or not. If most impressions are missing, leave them aside: [[columns={{'impression': "
-        "...}}]]"
+        "or not. If most impressions are missing, leave them aside: ⟦columns={{'impression': "
+        "...}}⟧"
     ),
     "ubi.outside": (
         "clicks beside the list (an advertisement, a recommendation) need an action of their own; "
-        "where ids are of two kinds, name the right one: [[columns={{'doc_id': "
-        "'event_attributes.object.internal_id'}}]]"
+        "where ids are of two kinds, name the right one: ⟦columns={{'doc_id': "
+        "'event_attributes.object.internal_id'}}⟧"
     ),
     "ubi.below": "raise hits_shown where the page shows more",
     "ubi.no-object": "nothing, if these are actions beside the list",
@@ -211,7 +211,7 @@ class ReadReport:
 
     def error_text(self) -> Fact:
         """The same as a refusal."""
-        drop = [phrase('To leave them out and count them, [[pass on_bad="drop"]].')]
+        drop = [phrase('To leave them out and count them, ⟦pass on_bad="drop"⟧.')]
         if self.counts_from_zero:
             drop = []
         return phrase(

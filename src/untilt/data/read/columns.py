@@ -242,34 +242,22 @@ def check_mapping(
     if len(set(known)) < len(known):
         given = f"{list(labels)}" + (f" and context={list(context)}" if context else "")
         raise OptionError(
-            phrase(
-                "a label must have a name of its own. Got {given}; the names {what} are "
-                "taken. Map a label that is called so: [[label='click']], "
-                "[[columns={{'click': 'count'}}]].",
-                given=given,
-                what=", ".join(taken),
-            )
+            f"a label must have a name of its own. Got {given}; the names "
+            f"{', '.join(taken)} are taken. Map a label that is called so: "
+            "⟦label='click'⟧, ⟦columns={'click': 'count'}⟧."
         )
     for ours, theirs in columns.items():
         if ours not in known:
             raise OptionError(
-                phrase(
-                    "[[columns maps our names|--column maps our names]] to yours: "
-                    "{what}. Got the key {ours:r} instead.{did_you_mean}",
-                    what=", ".join(known),
-                    ours=ours,
-                    did_you_mean=did_you_mean(str(ours), known),
-                )
+                "⟦columns maps our names|--column maps our names⟧ to yours: "
+                f"{', '.join(known)}. Got the key {ours!r} "
+                f"instead.{did_you_mean(str(ours), known)}"
             )
         if not isinstance(theirs, str) and not (theirs is None and ours in taken[len(REQUIRED) :]):
             raise OptionError(
-                phrase(
-                    "[[columns[{ours:r}]|--column {ours}]] must be a column's name. Got "
-                    "[[{theirs:r}|{what}]] instead.",
-                    ours=ours,
-                    theirs=theirs,
-                    what="nothing" if theirs is None else repr(theirs),
-                )
+                f"⟦columns[{ours!r}]|--column {ours}⟧ must be a column's name. Got "
+                f"⟦{theirs!r}|{'nothing' if theirs is None else repr(theirs)}⟧ "
+                "instead."
             )
 
 
@@ -282,7 +270,7 @@ def _refuse_missing(source: Source, roles: Mapping[str, str]) -> None:
     raise ColumnError(
         phrase(
             "{what} lacks the columns {missing}. Found: {found}.{hint} Map names with "
-            "[[columns={{{example:r}: 'your column'}}]].",
+            "⟦columns={{{example:r}: 'your column'}}⟧.",
             what=source.what,
             missing=listed(missing.values(), most=40),
             found=listed(source.columns, most=40) or "none",

@@ -51,7 +51,7 @@ def refuse_missing(
         raise ColumnError(
             phrase(
                 "{what}: no document has {what_}. {keys}Where yours has another name, "
-                "say so: [[columns={{{needed:r}: 'your path'}}]].",
+                "say so: ⟦columns={{{needed:r}: 'your path'}}⟧.",
                 what=what,
                 what_=" and ".join(missing),
                 keys=_keys(database, part, name),

@@ -36,7 +36,7 @@ from untilt.data.read.options import Features, ReadOptions, Request, UbiRequest
 from untilt.data.read.sources import Export, Source, at_hand, files_of, open_source
 from untilt.data.read.types import Column, id_is_text_sql, text_sql, time_sql
 from untilt.errors import BadRowsError, ColumnError, FileFormatError, OptionError
-from untilt.facts import note, phrase
+from untilt.facts import note
 
 FEATURES_BY_DOCUMENT = note(
     "log.features-by-document",
@@ -88,11 +88,9 @@ def _tables(
     columns = request.columns or {}
     if request.documents is None and columns.get(VERSION) is not None:
         raise OptionError(
-            phrase(
-                "[[columns={{'version': ...}}]] tells which row of the documents table a "
-                "row of the log has its features from. Give documents=, or leave it out: "
-                "features in the log itself may change from row to row."
-            )
+            "⟦columns={'version': ...}⟧ tells which row of the documents table a row "
+            "of the log has its features from. Give documents=, or leave it out: "
+            "features in the log itself may change from row to row."
         )
     if isinstance(request.source, Export):
         columns = request.source.document_keys
@@ -254,12 +252,9 @@ def _read(
     clicks = clicks if grid is None else clicks._with(layout=grid)
     if request.positions_from == 0 and clicks.n_impressions and clicks.position.min() > 1:
         raise OptionError(
-            phrase(
-                "[[positions_from=0]], but no row of {what} has position 0: the smallest "
-                "is {clicks}. Leave it out where positions count from 1.",
-                what=log.source.what,
-                clicks=clicks.position.min() - 1,
-            )
+            f"⟦positions_from=0⟧, but no row of {log.source.what} has position 0: the "
+            f"smallest is {clicks.position.min() - 1}. Leave it out where positions "
+            "count from 1."
         )
     return clicks, report
 
@@ -285,13 +280,9 @@ def _grid(database: Database, request: Request, log: LoadedTable, start: int) ->
     if "row" not in log.layout.roles:
         if request.grid is not None:
             raise OptionError(
-                phrase(
-                    "[[grid={grid:r}]] needs to know the cells, and {what} has no "
-                    "columns row and column. Name them: [[columns={{'row': ..., "
-                    "'column': ...}}]].",
-                    grid=request.grid,
-                    what=log.source.what,
-                )
+                f"⟦grid={request.grid!r}⟧ needs to know the cells, and "
+                f"{log.source.what} has no columns row and column. Name them: "
+                "⟦columns={'row': ..., 'column': ...}⟧."
             )
         return None
     if request.grid is not None:

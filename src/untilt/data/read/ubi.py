@@ -23,7 +23,7 @@ from untilt.data.read.json_paths import refuse_missing, texts_of
 from untilt.data.read.sources import Export, Source
 from untilt.data.read.types import instant_sql
 from untilt.errors import BadRowsError, ColumnError, OptionError, did_you_mean
-from untilt.facts import Fact, note, phrase, warning
+from untilt.facts import Fact, note, warning
 
 _MOST_ACTIONS = 8  # named in a note
 
@@ -32,7 +32,7 @@ TWO_BASES = warning(
     "Ordinals are taken to count from {base}, but {other:,} of {compared:,} agree with the order "
     "of the hits if they count from {other_base}. If some clients count from {other_base}, their "
     "positions are wrong by one: send the same from all clients, or read each kind of client by "
-    "itself with [[positions_from=0]] or 1. If something else is shown above these results, "
+    "itself with ⟦positions_from=0⟧ or 1. If something else is shown above these results, "
     "positions are right.",
 )
 
@@ -66,7 +66,7 @@ _SHOWN_BY = {
         "ubi.shown-by-all-hits",
         "There is no impression event, so all hits that were returned are taken for shown: "
         "{sessions:,} {sessions:session|sessions}, down to position {deepest:,}. Where the page "
-        "shows fewer, say how many: [[hits_shown=10]].",
+        "shows fewer, say how many: ⟦hits_shown=10⟧.",
     ),
 }
 
@@ -221,24 +221,17 @@ class UbiWanted:
         known = tuple(dict.fromkeys([*ours, *own]))
         if len(known) < len(set(ours)) + len(own):
             raise OptionError(
-                phrase(
-                    "labels and contexts must have names of their own. Got {what}; the "
-                    "names {what_} are taken. Map them: [[label='bought']], "
-                    "[[columns={{'bought': 'purchase'}}]].",
-                    what=", ".join(own),
-                    what_=", ".join(dict.fromkeys(ours)),
-                )
+                "labels and contexts must have names of their own. Got "
+                f"{', '.join(own)}; the names {', '.join(dict.fromkeys(ours))} are "
+                "taken. Map them: ⟦label='bought'⟧, "
+                "⟦columns={'bought': 'purchase'}⟧."
             )
         for name, theirs in self.columns.items():
             if name not in known:
                 raise OptionError(
-                    phrase(
-                        "[[columns maps our names|--column maps our names]] to those of "
-                        "UBI: {what}. Got the key {name:r} instead.{did_you_mean}",
-                        what=", ".join(known),
-                        name=name,
-                        did_you_mean=did_you_mean(str(name), known),
-                    )
+                    "⟦columns maps our names|--column maps our names⟧ to those of "
+                    f"UBI: {', '.join(known)}. Got the key {name!r} "
+                    f"instead.{did_you_mean(str(name), known)}"
                 )
             if name in (*self.labels, _IMPRESSION):
                 fits = _has_parts(theirs, ",") or (theirs is None and name == _IMPRESSION)
@@ -246,13 +239,9 @@ class UbiWanted:
                 fits = _has_parts(theirs, ".")
             if not fits:
                 raise OptionError(
-                    phrase(
-                        "[[columns[{name:r}]|--column {name}]] must be a path such as "
-                        "'query_attributes.variant', or the name of an action for a label. Got "
-                        "{theirs:r} instead.",
-                        name=name,
-                        theirs=theirs,
-                    )
+                    f"⟦columns[{name!r}]|--column {name}⟧ must be a path such as "
+                    "'query_attributes.variant', or the name of an action for a "
+                    f"label. Got {theirs!r} instead."
                 )
         for name in self.context:
             if name not in self.columns and not _has_parts(name, "."):
@@ -404,15 +393,9 @@ class _Making:
                 seen = self.wanted.actions(_IMPRESSION)
                 meant = next((each for each in counts if each not in seen), "your action")
                 raise ColumnError(
-                    phrase(
-                        "{what}: no event has the action {what_}. Found: {found}. Name "
-                        "the action that is meant: [[columns={{{name:r}: {meant:r}}}]].",
-                        what=self.what,
-                        what_=" or ".join(actions),
-                        found=found,
-                        name=name,
-                        meant=meant,
-                    )
+                    f"{self.what}: no event has the action {' or '.join(actions)}. "
+                    f"Found: {found}. Name the action that is meant: "
+                    f"⟦columns={{{name!r}: {meant!r}}}⟧."
                 )
         used = {a for name in (*self.wanted.labels, _IMPRESSION) for a in self.wanted.actions(name)}
         if others := {action: n for action, n in counts.items() if action not in used}:
@@ -587,15 +570,11 @@ class _Making:
     def _from_hits(self) -> None:
         if not self._one("SELECT count(*) FROM ubi_hits"):
             raise ColumnError(
-                phrase(
-                    "{what}: nothing says what was shown. No event has the action "
-                    "{what_}, and no query has {what__}. Name what yours is called: "
-                    "[[columns={{'impression': 'your action'}}]] or [[columns={{'hits': "
-                    "'your field'}}]].",
-                    what=self.what,
-                    what_=" or ".join(self.wanted.actions(_IMPRESSION)) or "of an impression",
-                    what__=" or ".join(_ASKED["hits"]),
-                )
+                f"{self.what}: nothing says what was shown. No event has the action "
+                f"{' or '.join(self.wanted.actions(_IMPRESSION)) or 'of an impression'}, "
+                f"and no query has {' or '.join(_ASKED['hits'])}. Name what yours is "
+                "called: ⟦columns={'impression': 'your action'}⟧ or "
+                "⟦columns={'hits': 'your field'}⟧."
             )
         self._refuse_two_lists()
         self._leave_sessions(
@@ -665,18 +644,12 @@ class _Making:
         (event,) = self._examples("ubi_elsewhere", "doc_id")[:1]
         known = self._examples("ubi_shown", "doc_id")[:3]
         raise ColumnError(
-            phrase(
-                "{what}: of {done:,} objects that people clicked, the lists of their "
-                "queries show {done_:,}. Events name objects like {event:r}, lists like "
-                "{what_}: these seem to be ids of two kinds. Set object_id_field so that "
-                "both are the same, or name the field of the events that holds the other "
-                "id: [[columns={{'doc_id': 'event_attributes.object.internal_id'}}]].",
-                what=self.what,
-                done=done,
-                done_=done - lost,
-                event=event,
-                what_=", ".join(map(repr, known)),
-            )
+            f"{self.what}: of {done:,} objects that people clicked, the lists of their "
+            f"queries show {done - lost:,}. Events name objects like {event!r}, lists "
+            f"like {', '.join(map(repr, known))}: these seem to be ids of two kinds. "
+            "Set object_id_field so that both are the same, or name the field of the "
+            "events that holds the other id: "
+            "⟦columns={'doc_id': 'event_attributes.object.internal_id'}⟧."
         )
 
     def _leave_labels(self, condition: str, what: Fact, where: list[BadRows]) -> None:

@@ -14,7 +14,7 @@ from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError, check_choice
-from untilt.facts import Fact, note, phrase, warning
+from untilt.facts import Fact, note, warning
 from untilt.objectives.linear_losses import DcgBound
 from untilt.objectives.pairs import PairObjective
 from untilt.rankers import learning_data
@@ -120,14 +120,9 @@ def check_finite(features: FeatureArray, names: tuple[str, ...]) -> None:
         return
     row, column = np.argwhere(~np.isfinite(features))[0]
     raise ShapeError(
-        phrase(
-            "a linear ranker needs finite features. Got {features} for feature {names:r} "
-            "in row {row}. Give missing values a number on reading ([[missing=0.0]], "
-            "--missing 0), or use LambdaMART, which takes them.",
-            features=features[row, column],
-            names=names[column],
-            row=row,
-        )
+        f"a linear ranker needs finite features. Got {features[row, column]} for "
+        f"feature {names[column]!r} in row {row}. Give missing values a number on "
+        "reading (⟦missing=0.0⟧, --missing 0), or use LambdaMART, which takes them."
     )
 
 

@@ -16,7 +16,6 @@ from untilt.catalog import method, storable
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError, check_choice
-from untilt.facts import phrase
 from untilt.metrics.metric import ARP, DCG
 from untilt.objectives import linear_losses
 from untilt.objectives.pair_slates import PairSlates
@@ -148,12 +147,9 @@ class SvmProblem:
         row_weight, offset = learning_data.row_weights(weighting, lists), weighting.offset(depth)
         if row_weight is None or offset is not None or self.weighting.joint:
             raise OptionError(
-                phrase(
-                    "[[metric='dcg']] weighs each click by its own position. The weights "
-                    "of {name} depend on the other document too, or can be negative. Use "
-                    "ut.IPS(bias), or [[metric='arp']].",
-                    name=type(self.weighting).__name__,
-                )
+                "⟦metric='dcg'⟧ weighs each click by its own position. The weights of "
+                f"{type(self.weighting).__name__} depend on the other document too, or "
+                "can be negative. Use ut.IPS(bias), or ⟦metric='arp'⟧."
             )
         rows = learning_data.row_slates(
             lists, row_weight, gain=self.gain, query_weight=self.query_weight
@@ -431,11 +427,8 @@ class RankSVM(LinearModel):
             check_choice("against", self.against, ("unclicked", "all"))
             if self._for_dcg and self.against != "all":
                 raise OptionError(
-                    phrase(
-                        "[[metric='dcg']] ranks among all shown documents, but against "
-                        "is {against:r}. Leave against out, or use [[metric='arp']].",
-                        against=self.against,
-                    )
+                    "⟦metric='dcg'⟧ ranks among all shown documents, but against is "
+                    f"{self.against!r}. Leave against out, or use ⟦metric='arp'⟧."
                 )
         check_positive("tolerance", self.tolerance)
         check_rounds("max_iter", self.max_iter)
@@ -510,11 +503,9 @@ class _TrialJudge:
         )
         if len(self._slates.document) == 0:
             raise OptionError(
-                phrase(
-                    "C='search' found no click in a list of two or more documents of the "
-                    "validation data. Give fit(log, [[valid=...]]) more of it, or a "
-                    "number for C."
-                )
+                "C='search' found no click in a list of two or more documents of the "
+                "validation data. Give fit(log, ⟦valid=...⟧) more of it, or a number "
+                "for C."
             )
 
     def trial(self, C: float, solution: Solution) -> Trial:

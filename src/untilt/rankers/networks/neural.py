@@ -13,7 +13,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice
-from untilt.facts import note, phrase
+from untilt.facts import note
 from untilt.networks.batches import PaddedRows, Sampler
 from untilt.networks.mlp import Layers, Params
 from untilt.networks.ranking_losses import (
@@ -175,11 +175,9 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
         unused = self.loss != "pointwise" and self.weighting is None and self.bias is not None
         if unused and not lists.judged:
             raise OptionError(
-                phrase(
-                    "[[bias=...]] alone corrects nothing: raw clicks are learned from. "
-                    "Give weighting=ut.PRS(bias), or loss='pointwise'; "
-                    "weighting=ut.Naive() says that raw clicks are meant."
-                )
+                "⟦bias=...⟧ alone corrects nothing: raw clicks are learned from. Give "
+                "weighting=ut.PRS(bias), or loss='pointwise'; weighting=ut.Naive() "
+                "says that raw clicks are meant."
             )
 
 
@@ -326,11 +324,9 @@ class NetworkTasks:
             return learning_data.judged_counts(lists)
         if not np.all((lists.label == 0) | (lists.label == 1)):
             raise OptionError(
-                phrase(
-                    "loss='pointwise' models clicks, but the log's label is not 0/1. Use "
-                    "another loss, or [[log.with_label(...) with a click column|--label "
-                    "NAME]]."
-                )
+                "loss='pointwise' models clicks, but the log's label is not 0/1. Use "
+                "another loss, or ⟦log.with_label(...) with a click column|--label "
+                "NAME⟧."
             )
         return learning_data.click_counts(lists, self.ranker.query_weight)
 

@@ -25,7 +25,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, counts_from_rows
 from untilt.data.judged import JudgedLists
 from untilt.errors import ColumnError, FileFormatError, OptionError, check_choice, did_you_mean
-from untilt.facts import joined, phrase
+from untilt.facts import joined
 from untilt.networks import mlp
 from untilt.networks.batches import PaddedRows
 from untilt.networks.mlp import Network, normalised
@@ -256,11 +256,8 @@ def _target(label: FloatArray, combine: str, target: str, *, judged: bool) -> st
         )
     if chosen == "number" and combine == "product" and not judged:
         raise OptionError(
-            phrase(
-                "[[combine='product']] takes a label apart into examined and liked, so "
-                "it needs clicks. Got labels up to {label:g}; use [[combine='sum']].",
-                label=label.max(),
-            )
+            "⟦combine='product'⟧ takes a label apart into examined and liked, so it "
+            f"needs clicks. Got labels up to {label.max():g}; use ⟦combine='sum'⟧."
         )
     return chosen
 
@@ -412,14 +409,9 @@ def _with_column(log: ClickLog, column: str) -> ClickLog:
     if column not in log.extra_labels:
         have = [log.label_name, *log.extra_labels]
         raise ColumnError(
-            phrase(
-                "there is no label column {column:r}. This log has: "
-                "{what}.{did_you_mean} Read it with [[read_log(..., "
-                "labels=[...])|--label NAME]], or say towers={{...}} for the columns "
-                "that are there.",
-                column=column,
-                what=", ".join(have),
-                did_you_mean=did_you_mean(column, have),
-            )
+            f"there is no label column {column!r}. This log has: "
+            f"{', '.join(have)}.{did_you_mean(column, have)} Read it with "
+            "⟦read_log(..., labels=[...])|--label NAME⟧, or say towers={...} for "
+            "the columns that are there."
         )
     return log.with_label(column)

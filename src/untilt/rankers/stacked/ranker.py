@@ -17,7 +17,7 @@ from untilt.catalog import method, record_of, storable
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError
-from untilt.facts import Fact, note, phrase, warning
+from untilt.facts import Fact, note, warning
 from untilt.rankers import learning_data
 from untilt.rankers.stacked.learner import StackedFit, fit_stacked
 from untilt.rankers.trees import objectives
@@ -34,7 +34,7 @@ STACKED_SENTENCE = note(
 NO_CLICKS = warning(
     "training.no-clicks",
     "{label} is no click: its pairs are weighted, as there is no likelihood of clicks to learn "
-    "from. A column of clicks as the label [[(log.with_label)|(--label NAME)]] gives the stacked "
+    "from. A column of clicks as the label ⟦(log.with_label)|(--label NAME)⟧ gives the stacked "
     "learner",
 )
 ONE_QUERY = warning(
@@ -118,12 +118,10 @@ class StackedRanker:
         training = self.training
         if training.bias is None:
             raise OptionError(
-                phrase(
-                    "weighting='auto' needs the position bias: give [[bias=...]], for "
-                    "instance an estimate ([[ut.AllPairs().fit(log).bias_|that of "
-                    "`untilt bias LOG --out bias.json`]]) or a curve "
-                    "([[ut.PowerLaw(1.0)|power-law:1.0]])."
-                )
+                "weighting='auto' needs the position bias: give ⟦bias=...⟧, for "
+                "instance an estimate (⟦ut.AllPairs().fit(log).bias_|that of `untilt "
+                "bias LOG --out bias.json`⟧) or a curve "
+                "(⟦ut.PowerLaw(1.0)|power-law:1.0⟧)."
             )
         if not lists.label.any():
             raise learning_data.nothing_to_learn()

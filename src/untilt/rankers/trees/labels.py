@@ -22,7 +22,6 @@ from untilt._core.threads import thread_count
 from untilt.catalog import method, record_of
 from untilt.data.counts import PositionCounts
 from untilt.errors import OptionError
-from untilt.facts import phrase
 from untilt.objectives.click_losses import PbmLikelihood, sigmoid
 from untilt.rankers import learning_data
 from untilt.rankers.trees import objectives
@@ -142,14 +141,9 @@ def cross_fitted_relevance(
     queries = np.unique(lists.doc_query)
     if training.folds < 2 or len(queries) < 2:
         raise OptionError(
-            phrase(
-                "relevance is cross-fitted here: it needs at least 2 folds and 2 "
-                "queries. Got [[folds={folds}]] and {what} queries. With one query use "
-                "objective={name:r}.",
-                folds=training.folds,
-                what=len(queries),
-                name=record_of(ips_objective).name,
-            )
+            "relevance is cross-fitted here: it needs at least 2 folds and 2 queries. "
+            f"Got ⟦folds={training.folds}⟧ and {len(queries)} queries. With one query "
+            f"use objective={record_of(ips_objective).name!r}."
         )
     fold = folds_of(lists.doc_query, training.folds, training.seed)
     relevance = np.empty(lists.n_documents)

@@ -14,7 +14,7 @@ from untilt.catalog import find, method, names, record_of
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import FileFormatError, OptionError, check_choice
-from untilt.facts import note, phrase
+from untilt.facts import note
 from untilt.rankers.base import Ranker
 from untilt.rankers.learning_data import (
     TrainingLists,
@@ -291,13 +291,9 @@ class LambdaMART(Ranker):
             )
         if self.objective != PAIRS and self.weighting is not None:
             raise OptionError(
-                phrase(
-                    "objective {objective:r} takes the bias itself ([[bias=...]]), not a "
-                    "table of pair weights. Leave weighting out, or use "
-                    "objective={PAIRS:r}.",
-                    objective=self.objective,
-                    PAIRS=PAIRS,
-                )
+                f"objective {self.objective!r} takes the bias itself (⟦bias=...⟧), not "
+                "a table of pair weights. Leave weighting out, or use "
+                f"objective={PAIRS!r}."
             )
         if isinstance(self.n_trees, str) and self.n_trees != TUNED:
             raise OptionError(
@@ -318,12 +314,9 @@ class LambdaMART(Ranker):
             return
         if isinstance(self.bias, ContextualCurve) and not self._is_auto:
             raise OptionError(
-                phrase(
-                    "a curve for each context is used by weighting={auto:r} alone. Give "
-                    "[[bias=curves.average]]() here, or train each of curves.groups(log) "
-                    "by its own curve.",
-                    auto=_auto(),
-                )
+                f"a curve for each context is used by weighting={_auto()!r} alone. "
+                "Give ⟦bias=curves.average⟧() here, or train each of "
+                "curves.groups(log) by its own curve."
             )
         if self._is_auto and self.early_stopping is not None:
             raise OptionError(
@@ -333,12 +326,9 @@ class LambdaMART(Ranker):
             )
         if self.objective == PAIRS and self.weighting is None and self.bias is not None:
             raise OptionError(
-                phrase(
-                    "[[bias=...]] alone corrects nothing: raw clicks are learned from. "
-                    "Give weighting=ut.PRS(bias) or weighting={auto:r}, or a pointwise "
-                    "objective; weighting=ut.Naive() says that raw clicks are meant.",
-                    auto=_auto(),
-                )
+                "⟦bias=...⟧ alone corrects nothing: raw clicks are learned from. Give "
+                f"weighting=ut.PRS(bias) or weighting={_auto()!r}, or a pointwise "
+                "objective; weighting=ut.Naive() says that raw clicks are meant."
             )
 
 

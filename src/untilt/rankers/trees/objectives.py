@@ -20,7 +20,6 @@ from untilt.bias.given import BiasLike
 from untilt.catalog import method
 from untilt.data.slates import Slates
 from untilt.errors import OptionError, check_choice
-from untilt.facts import phrase
 from untilt.objectives.click_losses import PbmLikelihood
 from untilt.objectives.pair_slates import GAINS, PairSlates, list_norms, sum_pairs
 from untilt.objectives.pairs import GradedPairs, GradedSlates, MapObjective, PairObjective
@@ -266,11 +265,9 @@ def check_graded(options: LambdaOptions) -> None:
     options.check()
     if options.metric == "map":
         raise OptionError(
-            phrase(
-                "[[metric='map']] knows relevant and irrelevant alone and cannot use "
-                "graded labels, which are made here. Use [[metric='ndcg']], or a table "
-                "such as ut.PRS(bias)."
-            )
+            "⟦metric='map'⟧ knows relevant and irrelevant alone and cannot use graded "
+            "labels, which are made here. Use ⟦metric='ndcg'⟧, or a table such as "
+            "ut.PRS(bias)."
         )
 
 

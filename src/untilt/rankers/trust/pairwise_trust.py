@@ -13,7 +13,7 @@ from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice
-from untilt.facts import Fact, joined, note, phrase
+from untilt.facts import Fact, joined, note
 from untilt.networks.mlp import Layers, Params, start_layers
 from untilt.networks.training import PART, Trained
 from untilt.objectives.pair_slates import gains_of, list_norms
@@ -303,21 +303,15 @@ class PairwiseTrustRanker(NetworkRanker):
         check_choice("preference", self.preference, PREFERENCES)
         if self.preference == "pairs" and self.relevance != "network":
             raise OptionError(
-                phrase(
-                    "preference='pairs' is a network on two documents and needs "
-                    "[[relevance='network']]. Got {relevance:r} instead; with a table "
-                    "every pair has a value of its own.",
-                    relevance=self.relevance,
-                )
+                "preference='pairs' is a network on two documents and needs "
+                f"⟦relevance='network'⟧. Got {self.relevance!r} instead; with a table "
+                "every pair has a value of its own."
             )
         if self.em == "mini-batch" and self.relevance != "network":
             raise OptionError(
-                phrase(
-                    "mini-batches need [[relevance='network']]. Got {relevance:r} "
-                    "instead; em='full-batch' takes it, and widths=() makes a network a "
-                    "linear model.",
-                    relevance=self.relevance,
-                )
+                f"mini-batches need ⟦relevance='network'⟧. Got {self.relevance!r} "
+                "instead; em='full-batch' takes it, and widths=() makes a network a "
+                "linear model."
             )
         self._check_network()
         check_rounds("max_steps", self.max_steps)
