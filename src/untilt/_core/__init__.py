@@ -1,1 +1,1 @@
-"""Layer 0: what every other layer stands on. Nothing here knows what a click is."""
+"""What every other package uses: files, JSON, threads, statistics, options; no clicks."""

@@ -1,1 +1,1 @@
-"""Layer 3: what a log can identify, what is wrong with it, and which experiment would help."""
+"""What a log can identify, what is wrong with it, and which experiment would help."""

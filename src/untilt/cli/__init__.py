@@ -1,1 +1,1 @@
-"""Layer 6: the command line: parse, call, print."""
+"""The command line: parse, call, print."""

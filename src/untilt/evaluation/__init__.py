@@ -1,1 +1,1 @@
-"""Layer 4: evaluation with intervals. It takes scores, so it never sees a ranker."""
+"""Evaluation with intervals. It takes scores, so it never sees a ranker."""

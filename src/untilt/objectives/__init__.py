@@ -1,1 +1,1 @@
-"""Layer 3: losses and their gradients on collapsed pair statistics. Arrays only, never a log."""
+"""Losses and their gradients on collapsed pair statistics. Arrays only, never a log."""

@@ -1,1 +1,1 @@
-"""Layer 5: the tables and figures of the papers as declarative files, run, resumed and compared."""
+"""The tables and figures of the papers as declarative files, run, resumed and compared."""

@@ -1,4 +1,4 @@
-"""Layer 3: a debiasing method is a K x K table of pair weights, or weights of a click model."""
+"""A debiasing method is a K x K table of pair weights, or weights of a click model."""
 
 from untilt.weighting.base import (
     ClickWeights,
