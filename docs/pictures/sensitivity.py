@@ -11,4 +11,4 @@ def draw():
     bias = ut.AllPairs().fit(train).bias_
     new = ut.LinearRanker(ut.IPS(bias)).fit(train)
     found = ut.estimate(log, {"shown": ut.shown, "new": new}, bias)
-    return found.sensitivity("new", "shown").plot(title="What would turn it?")
+    return found.sensitivity("new", "shown").plot(title="What would flip it?")

@@ -47,7 +47,7 @@ def test_evaluate_says_what_would_turn_the_difference(made, tmp_path) -> None:
     words = ("evaluate", *log_of(made), "--bias", "eye-tracking:1", "--ranker", made / "new.untilt")
     result = run(*words, "--sensitivity-plot", tmp_path / "turn.svg")
     assert result.exit_code == 0, result.output
-    assert "What would turn new minus shown" in result.output
+    assert "What would flip new minus shown" in result.output
     assert "<svg" in (tmp_path / "turn.svg").read_text()
     facts = json.loads(run(*words, "--json").stdout)["sensitivity"]
     log = read_log(made / "clicks.parquet", documents=made / "documents.parquet")
@@ -56,7 +56,7 @@ def test_evaluate_says_what_would_turn_the_difference(made, tmp_path) -> None:
     assert [each["name"] for each in facts["causes"]] == [each.name for each in expected]
     assert facts["causes"][0]["at_most"] == pytest.approx(expected.causes[0].at_most)
     alone = run("evaluate", *log_of(made), "--bias", "eye-tracking:1")
-    assert "What would turn" not in alone.output
+    assert "What would flip" not in alone.output
 
 
 def test_json_says_what_estimate_says(made, tmp_path) -> None:

@@ -242,7 +242,7 @@ def test_the_widest_bar_comes_first_and_the_chart_holds_the_numbers():
     for each in found:
         assert each.title in spec
     assert len(found.view()[0].figures[0].table.rows) == len(found)
-    assert "What would turn new minus shown" in repr(found)
+    assert "What would flip new minus shown" in repr(found)
 
 
 def test_an_interval_is_left_before_the_sign_turns():

@@ -42,7 +42,7 @@ def test_parts_stand_in_their_order(decision):
     assert [line for line in lines if line.startswith(("# ", "## "))] == [
         "# Ranker for Shop search",
         *("## How to use it", "## Data", "## Method", "## Position bias", "## Evaluation"),
-        *("## What would turn the answer?", "## Limits"),
+        *("## What would flip the answer?", "## Limits"),
     ]
 
 

@@ -87,7 +87,7 @@ def evaluate(
         typer.Option(
             "--sensitivity-plot",
             metavar="FILE",
-            help="Draw what would turn the best ranker's difference: a tornado chart.",
+            help="Draw what would flip the best ranker's difference: a tornado chart.",
         ),
         outputs.WRITES,
     ] = None,
@@ -235,7 +235,7 @@ def _report(out: Output, estimates: "Estimates", baseline: str) -> None:
 def _report_sensitivity(
     out: Output, estimates: "Estimates", baseline: str, path: Path | None
 ) -> None:
-    """What would turn the difference of the best system to the baseline."""
+    """What would flip the difference of the best system to the baseline."""
     found = estimates.sensitivity(baseline=baseline)
     out.record(sensitivity=asdict(found))
     if not found.causes:

@@ -270,9 +270,9 @@ def unshown_section(comparison: "SystemComparison", chosen: str, among: "Among")
 
 
 def sensitivity_section(
-    found: "Sensitivity", *, title: str = "What would turn the answer?"
+    found: "Sensitivity", *, title: str = "What would flip the answer?"
 ) -> Section:
-    """What would turn the answer: a tornado chart, and the same in sentences."""
+    """What would flip the answer: a tornado chart, and the same in sentences."""
     metric, decimals = words.metric_name(found.metric), words.decimals_for([found.interval])
 
     def signed(value: float) -> str:
@@ -306,7 +306,7 @@ def sensitivity_section(
         draw,
         description,
         Table(
-            ("what may be wrong", "tried", "difference", "turns at", "undecided at"),
+            ("what may be wrong", "tried", "difference", "flips at", "undecided at"),
             rows,
             text_columns=(0, 1),
         ),
@@ -323,7 +323,7 @@ def sensitivity_section(
     text += (
         f"Within these ranges the answer can turn: {', '.join(e.title.lower() for e in turning)}."
         if turning
-        else "Within these ranges none turns the answer."
+        else "Within these ranges none flips the answer."
     )
     notes = tuple(each.answer for each in found if each.flips_at is not None)
     figures = (figure,) if found.causes else ()

@@ -325,7 +325,7 @@ class Estimates(View):
         factor: float = 1.5,
         trust: float = 0.2,
     ) -> "Sensitivity":
-        """What would turn the difference of a system to the baseline: see `Sensitivity`.
+        """What would flip the difference of a system to the baseline: see `Sensitivity`.
 
         Parameters
         ----------

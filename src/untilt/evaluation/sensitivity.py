@@ -1,4 +1,4 @@
-"""What would turn a decision: how wrong the curve, or the model of reading, would have to be.
+"""What would flip a decision: how wrong the curve, or the model of reading, would have to be.
 
 The interval of a difference covers chance. It does not cover a model that is wrong, and no log can
 rule that out. So the difference D is computed again under one family of departures at a time, each
@@ -89,26 +89,26 @@ _TURNS = {
     "curve": note(
         "sensitivity.turns-curve",
         "if position {one} were looked at {times:.2g} times as often as measured, against position "
-        "{other} (the others in step), the answer would turn",
+        "{other} (the others in step), the answer would flip",
     ),
     "position": note(
         "sensitivity.turns-position",
         "if position {position} alone were looked at {amount:.2g} times as often as measured, the "
-        "answer would turn",
+        "answer would flip",
     ),
     "drift": note(
         "sensitivity.turns-drift",
         "if documents had been {amount:.2g} times as relevant while they stood at position 1 as "
-        "while they stood at position {position}, the answer would turn",
+        "while they stood at position {position}, the answer would flip",
     ),
     "trust": note(
         "sensitivity.turns-trust",
         "if {amount:.0%} of the clicks at position 1 came from trust in the top, whatever stands "
-        "there, the answer would turn",
+        "there, the answer would flip",
     ),
     "clip": note(
         "sensitivity.turns-clip",
-        "with a clip of {amount:.2g} in place of {used:.2g} the answer would turn",
+        "with a clip of {amount:.2g} in place of {used:.2g} the answer would flip",
     ),
     "queries": note(
         "sensitivity.turns-queries",
@@ -118,7 +118,7 @@ _TURNS = {
     "time": note(
         "sensitivity.turns-time",
         "it went from {early:+.4f} in the earlier half to {late:+.4f} in the later: so on, the "
-        "answer would turn {amount:.1f} times the length of the log after its end",
+        "answer would flip {amount:.1f} times the length of the log after its end",
     ),
     "bounds": note(
         "sensitivity.turns-bounds",
@@ -129,7 +129,7 @@ _TURNS = {
 _HOLDS = {
     "curve": note(
         "sensitivity.holds-curve",
-        "a curve 10 times steeper or flatter at position {position} does not turn the answer",
+        "a curve 10 times steeper or flatter at position {position} does not flip the answer",
     ),
     "position": note(
         "sensitivity.holds-position",
@@ -143,12 +143,12 @@ _HOLDS = {
     ),
     "trust": note(
         "sensitivity.holds-trust",
-        "not even 90% of the clicks at position 1 out of trust turn the answer",
+        "not even 90% of the clicks at position 1 out of trust flip the answer",
     ),
-    "clip": note("sensitivity.holds-clip", "another clip, from 0 to 1, does not turn the answer"),
+    "clip": note("sensitivity.holds-clip", "another clip, from 0 to 1, does not flip the answer"),
     "queries": note(
         "sensitivity.holds-queries",
-        "leaving out any of the {of:,} queries does not turn the answer",
+        "leaving out any of the {of:,} queries does not flip the answer",
     ),
     "time": note(
         "sensitivity.holds-time",
@@ -163,7 +163,7 @@ _HOLDS = {
 }
 _ONE_QUERY = note(
     "sensitivity.turns-queries",
-    "without the one query that speaks most for it, of {of:,}, the answer would turn",
+    "without the one query that speaks most for it, of {of:,}, the answer would flip",
 )
 _TURNED = note(
     "sensitivity.turns-time",
@@ -190,7 +190,7 @@ class Cause:
     flips_at : the amount nearest to the neutral one at which the difference changes its sign; None
         where none was found up to the largest one tried
     undecided_at : the same for its interval, where that leaves out 0 at first
-    answer : what would turn it, in words
+    answer : what would flip it, in words
     """
 
     name: str
@@ -227,7 +227,7 @@ class Cause:
 
 @dataclass(frozen=True, repr=False)
 class Sensitivity(View):
-    """What would turn one system minus another: `sensitivity["trust"].flips_at`.
+    """What would flip one system minus another: `sensitivity["trust"].flips_at`.
 
     `causes` stand in the order of how much they move the difference over the ranges tried. The
     ranges are conventions, the same for every log; whether they are likely is for you to judge.
@@ -264,7 +264,7 @@ class Sensitivity(View):
     @property
     def title(self) -> str:
         """Whose difference it is."""
-        return f"What would turn {self.system} minus {self.baseline} ({self.metric})"
+        return f"What would flip {self.system} minus {self.baseline} ({self.metric})"
 
     def plot(self, *, title: str | None = None) -> "alt.LayerChart":
         """A tornado chart: the difference over the range of each cause, the widest on top.
@@ -284,14 +284,14 @@ class Sensitivity(View):
         )
 
     def bars(self) -> "dict[str, TornadoBar]":
-        """Bars of a tornado chart, labelled with what would turn the answer."""
+        """Bars of a tornado chart, labelled with what would flip the answer."""
         from untilt.charts.tornado import TornadoBar
 
         return {
             each.title: TornadoBar(
                 low=min(each.at_least, each.at_most, self.value),
                 high=max(each.at_least, each.at_most, self.value),
-                label=f"turns at {each.amount(each.flips_at)}"
+                label=f"flips at {each.amount(each.flips_at)}"
                 if each.flips_at is not None
                 else "does not turn",
                 range=each.range,
@@ -310,14 +310,14 @@ MOST_TRUST = 0.9
 MOST_CLIP = 1.0
 POSITIONS_TRIED = 3  # of one position alone: those with the steepest derivatives
 STEPS = 5  # amounts tried between the neutral one and the largest
-PRECISE = 1e-3  # of an amount that turns the answer
+PRECISE = 1e-3  # of an amount that flips the answer
 CLEAR = 2.0  # standard errors between two halves of a log that are called a trend
 
 
 def sensitivity_of(
     estimates: Estimates, system: str, baseline: str, *, factor: float = 1.5, trust: float = 0.2
 ) -> Sensitivity:
-    """What would turn `system` minus `baseline`; see `Estimates.sensitivity`."""
+    """What would flip `system` minus `baseline`; see `Estimates.sensitivity`."""
     if not 1 < factor <= MOST_FACTOR:
         raise OptionError(f"factor must lie above 1, up to {MOST_FACTOR:g}. Got {factor} instead.")
     if not 0 < trust <= MOST_TRUST:
@@ -585,7 +585,7 @@ def _of_time(pair: _Pair) -> Cause | None:
 
 
 def _answer(name: str, amount: float | None, **fields: Any) -> Fact:
-    """What would turn the answer, or that nothing of the kind does."""
+    """What would flip the answer, or that nothing of the kind does."""
     if amount is None:
         return _HOLDS[name](amount=amount, **fields)
     told = _TURNS[name]

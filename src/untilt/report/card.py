@@ -163,7 +163,7 @@ def _bias(used: UsedBias) -> Section:
 
 
 def _evaluation(part: HeldOut) -> list[Section]:
-    """The page's sections on the rankers and on what would turn the answer."""
+    """The page's sections on the rankers and on what would flip the answer."""
     compared, of = compared_section(part, {}), part[part.chosen]
     held_out = (
         f"{words.count_of(of.n_sessions, 'session')} of "

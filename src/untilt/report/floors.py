@@ -52,7 +52,7 @@ less than two degrees of freedom, and an answer is one about two queries."""
 # What is missing, as a clause; `what_to_do` says what to do about it, once.
 CURVE_ASSUMED = serious(
     "run.floor-curve-assumed",
-    "the examination curve is assumed: nobody measured it, and another guess can turn the answer "
+    "the examination curve is assumed: nobody measured it, and another guess can flip the answer "
     "round",
 )
 LEAKS = serious(

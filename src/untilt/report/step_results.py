@@ -296,7 +296,7 @@ class HeldOut:
     evaluator, scale, baseline, warnings : of the estimates; `baseline` says which sessions count
     check : whether the log's own clicks fit the examination curve
     support : the evidence behind the chosen system's difference to the logged order
-    sensitivity : what would turn the chosen system's difference to the logged order
+    sensitivity : what would flip the chosen system's difference to the logged order
     null_tests : whether something without a difference comes out with one here
     to_raw : the chosen system minus the same learner on raw clicks
     clip, clip_curve : the clip used, and the estimate of the chosen system at other ones
