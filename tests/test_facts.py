@@ -130,3 +130,5 @@ def test_an_error_is_worded_by_its_marks_whatever_fills_it():
     assert (
         UntiltError(phrase("use {name:method}", name="AllPairs")).said(Shouting()) == "use allpairs"
     )
+    nested = UntiltError("give ⟦bias_|that of `untilt bias LOG`⟧")
+    assert nested.said(Shouting()) == "give that of `untilt bias LOG --all`"

@@ -18,8 +18,7 @@ LAMBDA_METRIC = "the metric whose change weighs a pair; lambdas have kernels of 
 OTHER_MEANINGS = {
     "auto": (
         "the data decide: a value of many options",
-        "auditing/next_step.py bias/ cli/ clickmodels/ evaluation/ rankers/ report/step_results.py "
-        "selection/ workflow/",
+        "bias/ cli/ clickmodels/ evaluation/ rankers/ report/step_results.py selection/ workflow/",
     ),
     "clicks": (
         "the clicks themselves: columns, counts, what is learned from",
@@ -55,11 +54,10 @@ OTHER_MEANINGS = {
         "auditing/ bias/experiments/ data/read/columns.py simulation/behaviour.py",
     ),
     "swap": ("a curve that an experiment measures", "papers/"),
-    "click-model": ("what to do with a log", "auditing/next_step.py report/floors.py"),
     "power-law": ("a shape put on an estimated curve", "cli/bias.py"),
     "trust": (
         "what a weighting needs of a bias; what may turn a decision",
-        "weighting/ evaluation/sensitivity.py auditing/next_step.py report/floors.py",
+        "weighting/ evaluation/sensitivity.py",
     ),
     "p": ("the column of p-values", "facts.py evaluation/ selection/ serving/watch_page.py"),
     "precision": ("bits that networks compute with", "networks/ rankers/networks/"),

@@ -180,7 +180,7 @@ def worded(text: str, voice: Voice) -> str:
 
     A value that fills the text and holds a mark is worded too, and else stays as it is.
     """
-    return _MARK.sub(lambda m: _marked(m[1], m[2], voice, lambda part, _: part), text)
+    return _MARK.sub(lambda m: _marked(m[1], m[2], voice, worded), text)
 
 
 def _marked(

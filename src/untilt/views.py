@@ -126,7 +126,7 @@ class Writer(Protocol):
 
 
 def show(sections: Iterable[Section], to: Writer) -> None:
-    """Hand each section over in the order of a page; of figures their tables."""
+    """Hand each section over in the order of a page; of figures their tables, if they have rows."""
     for section in sections:
         to.heading(section.title)
         for paragraph in section.paragraphs:
@@ -135,13 +135,15 @@ def show(sections: Iterable[Section], to: Writer) -> None:
             to.table(("", "", ""), [(t.label, t.value, t.note) for t in section.tiles], (0, 2))
         begun = bool(section.paragraphs or section.tiles)
         for figure in section.figures:
-            (to.caption if begun else to.say)(figure.in_text or figure.title)
-            _show_table(figure.table, to, caption=to.say)
+            if figure.table.rows:
+                (to.caption if begun else to.say)(figure.in_text or figure.title)
+                _show_table(figure.table, to, caption=to.say)
+                begun = True
             to.points([each for each in figure.caption if isinstance(each, Fact)])
-            begun = True
         for table in (*section.tables, *section.small_tables):
-            _show_table(table, to, caption=to.caption if begun else to.say)
-            begun = True
+            if table.rows:
+                _show_table(table, to, caption=to.caption if begun else to.say)
+                begun = True
         to.points([*section.notes, *section.cautions])
 
 

@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
-from sklearn.base import clone
+from sklearn import config_context
+from sklearn.base import BaseEstimator, clone
+from sklearn.model_selection import GridSearchCV
 
 import untilt as ut
 from untilt import catalog
@@ -27,8 +29,12 @@ class Outer(PlainEstimator):
 
 @pytest.mark.parametrize("record", ESTIMATORS, ids=lambda each: each.name)
 def test_parameters_are_those_that_scikit_learn_finds(record):
-    made = record.load()
-    assert PlainEstimator.__dict__["_get_param_names"].__func__(made) == made._get_param_names()
+    """The same with and without scikit-learn; records such as `trees` are no parameters."""
+    kind = record.load()
+    names = PlainEstimator.__dict__["_get_param_names"].__func__(kind)
+    assert names == BaseEstimator.__dict__["_get_param_names"].__func__(kind)
+    records = getattr(kind, "_records", ())
+    assert kind._get_param_names() == [name for name in names if name not in records]
 
 
 def test_those_are_of_all_kinds():
@@ -42,6 +48,20 @@ def test_copies_are_those_of_scikit_learn():
         assert copied.n_trees == 7
         assert copied.weighting is not ranker.weighting
         assert np.array_equal(copied.weighting.table(4), ranker.weighting.table(4))
+
+
+def test_parameters_given_in_a_record_are_copied_and_searched_by_their_own_names():
+    ranker = ut.LambdaMART(trees=ut.Trees(n_trees=7, n_leaves=4))
+    assert "trees" not in ranker.get_params()
+    for copied in (clone(ranker), plain_clone(ranker), clone(ranker).set_params(sigma=1.0)):
+        assert (copied.n_trees, copied.n_leaves) == (7, 4)
+    assert clone(ranker).set_params(trees=ut.Trees(n_trees=9)).n_trees == 9
+    judged = ut.make_judged(n_queries=12, n_features=4, seed=0)
+    search = GridSearchCV(ranker, {"n_leaves": [2, 3]}, cv=ut.QueryKFold(2))
+    with config_context(enable_metadata_routing=True):
+        search.fit(judged.features, judged.labels, groups=judged.groups)
+    assert search.best_estimator_.n_trees == 7
+    assert search.best_estimator_.n_leaves == search.best_params_["n_leaves"]
 
 
 def test_a_copy_has_parameters_of_its_own_and_nothing_learned():

@@ -8,7 +8,7 @@ import pytest
 from untilt.cli.console import Output, plain, speaking
 from untilt.data.read.options import columns_of
 from untilt.errors import OptionError
-from untilt.views import bar
+from untilt.views import Figure, Section, Table, bar, html, markdown, text
 
 
 def test_people_read_stdout_and_nothing_is_recorded_there(capsys):
@@ -25,6 +25,15 @@ def test_people_read_stdout_and_nothing_is_recorded_there(capsys):
         ["name", "value"],
         ["clicks", "1,000", "██"],
     ]
+
+
+def test_tables_and_figures_without_rows_are_left_out():
+    empty = Table(("pair", "evidence"), (), "Pairs that share documents")
+    graph = Figure("graph", "Pairs", dict, "no pairs", empty)
+    section = Section("log", "The log", ("No pair.",), figures=(graph,), tables=(empty,))
+    assert text([section]) == "The log\n  No pair."
+    assert markdown([section]) == "## The log\n\nNo pair."
+    assert html([section]) == "<h4>The log</h4><p>No pair.</p>"
 
 
 def test_machines_get_one_object_and_nothing_else(capsys):

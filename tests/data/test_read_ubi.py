@@ -279,7 +279,7 @@ def test_clients_that_count_differently_are_a_warning(export):
     seen += [done("impression", "s3", d, o) for o, d in enumerate("abcd", start=1)]
     _, report = read(export([QUERIES[0], QUERIES[2]], [*seen, done("click", "s1", "b", 1)]))
     (fact,) = (note for note in report.notes if note.code == "ubi.two-bases")
-    assert fact.fields == {"base": 0, "other": 4, "compared": 9}
+    assert fact.fields == {"base": 0, "other_base": 1, "other": 4, "compared": 9}
     assert fact.severity == "warning"
 
 

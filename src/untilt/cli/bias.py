@@ -173,7 +173,7 @@ def _advised(
             phrase(
                 "this log cannot tell its position bias: {why}.{then}",
                 why=advice.why,
-                then=f" Run `{advice.command}`." if advice.command else "",
+                then=phrase(f" Run `{advice.command}`.") if advice.command else "",
             )
         )
     step = found.next_step
@@ -198,7 +198,7 @@ def _made(kind: "type[BiasEstimator]", options: dict[str, Any]) -> "BiasEstimato
     unknown = [name for name in options if name not in known]
     if unknown:
         raise OptionError(
-            f"{kind.__name__} has no option --{unknown[0]}. Leave it out. Its options, as "
+            f"⟦{kind.__name__}⟧ has no option --{unknown[0]}. Leave it out. Its options, as "
             f"--option NAME=VALUE: {', '.join(known)}."
         )
     return kind(**options)
@@ -231,7 +231,14 @@ def _report(out: Output, found: "PositionBias", log: "ClickLog") -> None:
 
     scale = "relative to position 1" if found.relative else "absolute"
     interval = f"{found.level:.0%} interval" if found.has_interval else NO_INTERVAL
-    out.heading(f"examination by {found.method}, {scale} ({interval})")
+    out.heading(
+        phrase(
+            "examination by {method:method}, {scale} ({interval})",
+            method=found.method,
+            scale=scale,
+            interval=interval,
+        )
+    )
     from untilt._core.words import sentence
 
     rates = log.ctr_by_position()

@@ -182,7 +182,7 @@ def reads_from(log: Any, options: Mapping[str, Any]) -> None:
     for name in line.running.params:
         value = options.get(name.name)
         if value is not None and name.name not in line.given:
-            line.given[name.name] = _values(value, name)
+            line.given[name.name] = _read(value)
 
 
 def _flag(parameter: Any) -> str:
@@ -202,6 +202,13 @@ def _values(value: Any, parameter: Any) -> list[str]:
         return [parameter.metavar or parameter.name.upper()]
     if isinstance(value, dict):
         return [f"{name}={_column(column)}" for name, column in value.items()]
+    return [_text(each) for each in (value if isinstance(value, list) else [value])]
+
+
+def _read(value: Any) -> list[str]:
+    """What was read from a file of options, once for each time that it is given."""
+    if isinstance(value, dict):
+        return [f"{name}={'' if each is None else each}" for name, each in value.items()]
     return [_text(each) for each in (value if isinstance(value, list) else [value])]
 
 
