@@ -3,9 +3,12 @@
 The user can fix everything under `UntiltError`; any other exception is a bug in untilt.
 """
 
+import re
 from collections.abc import Iterable
 
 from untilt.facts import PYTHON, Fact, Voice, worded
+
+_SENTENCE_END = re.compile(r"[.?!] (?=[A-Z⟦`])")
 
 
 class UntiltError(ValueError):
@@ -19,6 +22,11 @@ class UntiltError(ValueError):
     def __str__(self) -> str:
         """The message in Python's words."""
         return self.said(PYTHON)
+
+    @property
+    def problem(self) -> str:
+        """What is wrong, without what to do about it: the first sentence of the message."""
+        return _SENTENCE_END.split(str(self), maxsplit=1)[0].rstrip(".")
 
 
 def _printable(text: str) -> str:

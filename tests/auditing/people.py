@@ -129,3 +129,14 @@ def fixed_lists(
         click.ravel().astype(float),
         features=features.reshape(-1, 3),
     )
+
+
+# How they read, the rule that speaks and the estimator of `auto`.
+READERS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "by position": ({}, "least-belief", "AllPairs"),
+    "trust": ({"trust": 0.5}, "trust-in-top", "TrustEM"),
+    "cascade": ({"cascade": True}, "clicks-above", "AllPairs"),
+    "drift": ({"drift": 0.5}, "time", "AllPairs"),
+    "devices": ({"devices": (0.5, 1.1)}, "context", "ContextualBias"),
+    "devices and trust": ({"devices": (0.5, 1.1), "trust": 0.5}, "trust-in-top", "TrustEM"),
+}

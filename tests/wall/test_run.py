@@ -1,10 +1,12 @@
 """`untilt.run` on every awkward log: the right decision or none, never a wrong one."""
 
 import tempfile
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 import pytest
+from tests.one_voice import other_orders
 from tests.wall.judging import SYSTEMATIC, Opinion, opinion_of_run, opinions_of_estimate, read
 from tests.wall.known import marked
 from tests.wall.logs import WALL
@@ -13,20 +15,36 @@ from tests.wall.world import Kind
 from untilt.errors import UntiltError
 
 
-@cache
+@dataclass(frozen=True)
+class Told:
+    """What a run on a log says, and orders on its pages beside its recommendation."""
+
+    opinions: tuple[Opinion, ...]
+    orders: dict[str, list[str]] = field(default_factory=dict)
+
+
 def opinions(name: str, kind: Kind) -> tuple[Opinion, ...]:
     """Of the run on its own ranker, and of `untilt.estimate` with the run's own curve."""
+    return told(name, kind).opinions
+
+
+@cache
+def told(name: str, kind: Kind) -> Told:
+    """All that is judged of a run."""
     case = next(each for each in WALL if each.name == name)
     log = case.log(kind)
     try:
         clicks = read(log)
     except UntiltError as error:
-        return (Opinion("run", "refused", 0.0, why=str(error)),)
+        return Told((Opinion("run", "refused", 0.0, why=str(error)),))
     with tempfile.TemporaryDirectory() as folder:
         own, found = opinion_of_run(log, clicks, Path(folder) / "run")
-    if found is None or found.bias_kind == "assumed":
-        return (own,)
-    return (own, *opinions_of_estimate(log, clicks, found.bias))
+    if found is None:
+        return Told((own,))
+    orders = other_orders(found.decision)
+    if found.bias_kind == "assumed":
+        return Told((own,), orders)
+    return Told((own, *opinions_of_estimate(log, clicks, found.bias)), orders)
 
 
 # One log of each kind of trouble, tried by `make test`; the others by `make test-slow`.
@@ -51,7 +69,8 @@ def test_the_usual_logs_are_on_the_wall():
         for case in WALL
     ],
 )
-def test_no_wrong_decision(case):
+def test_no_wrong_decision_and_one_recommendation(case):
+    assert told(case.name, "usual").orders == {}
     found = opinions(case.name, "usual")
     assert not [each for each in found if each.is_wrong]
     run = found[0]

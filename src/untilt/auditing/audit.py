@@ -102,8 +102,8 @@ VERSIONS = note(
 )
 ALL_SHOWN = note(
     "audit.all-shown",
-    "The log holds shown documents only, so nothing can be said of other candidates. If there are "
-    "any, give a documents table with all candidates of each query.",
+    "The log holds shown documents only, so nothing can be said of other candidates. A documents "
+    "table with all candidates of each query would tell.",
 )()
 COVERAGE = note(
     "audit.coverage",
@@ -206,14 +206,14 @@ SWAPS_THAT_JOIN = note(
 ON_COMMAND_LINE = note("audit.on-command-line", "On the command line: `{command}`")
 CLICKS_FIRST = warning(
     "audit.clicks-first",
-    "Estimators need clicks: the label {label:r} has other values than 0 and 1. Choose or make a "
-    "click column first ⟦(log.with_label)|(--label NAME)⟧.",
+    "Estimators need clicks: the label {label:r} has other values than 0 and 1, so they cannot be "
+    "fitted before a click column is the label ⟦(log.with_label)|(--label NAME)⟧.",
 )
 EXPERIMENT_TESTED = note("audit.experiment-tested", "It was put to the test: {parts:clauses}.")
 EXPERIMENT_FAILED = serious(
     "audit.experiment-failed",
     "Sessions that are called {kind} are not what they are called: {parts:clauses}. They are not "
-    "used as an experiment. Find out what it did, and name its sessions by that.",
+    "used as an experiment until their names say what was done to them.",
 )
 EXPERIMENT_DOUBT = warning("audit.experiment-doubt", "About the experiment: {doubt}")
 POSITIONS_APART = warning(
@@ -646,7 +646,7 @@ def _next_steps(audit: Audit) -> Iterator[Fact]:
         yield note("audit.in-python", "In Python: {call}")(call=advice.call)
     elif advice.estimator:
         yield UNTIL_THEN(estimator=advice.estimator)
-    if step.command:
+    if step.command and audit.is_binary:
         yield ON_COMMAND_LINE(command=step.command)
     if advice.estimator and not audit.is_binary:
         yield CLICKS_FIRST(label=audit.label_name)

@@ -30,8 +30,8 @@ from untilt.facts import Fact, Sentence, phrase, serious, warning
 LEAK = serious(
     "audit.leak",
     "The feature {feature} knows the click: it is {place} in {impressions:,} impressions, and "
-    "{click_rate:.1%} of these were clicked, against {rate_elsewhere:.1%} elsewhere. Leave it out, "
-    "unless it is known before the list is shown.",
+    "{click_rate:.1%} of these were clicked, against {rate_elsewhere:.1%} elsewhere. Figures of "
+    "rankers that have it are worth nothing, unless it is known before the list is shown.",
 )
 LEAK_USED = serious(
     "audit.leak-used",
@@ -43,7 +43,7 @@ LEAK_KEPT_OUT = warning(
     "audit.leak-kept-out",
     "The feature {feature} knows the click: it is {place} in {impressions:,} impressions, and "
     "{click_rate:.1%} of these were clicked, against {rate_elsewhere:.1%} elsewhere. It is kept "
-    "out of training. To use it all the same, name it among the features.",
+    "out of training, unless it is named among the features.",
 )
 _PLACES = {
     "above": "above {value:g}",

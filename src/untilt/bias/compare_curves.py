@@ -36,15 +36,13 @@ from untilt.facts import Fact, note, warning
 TOO_FLAT = warning(
     "bias.curve-too-flat",
     "the curve is flatter than the clicks on documents that moved say: its power {power:.2f} +- "
-    "{std_error:.2f} fits best ({n_queries:,} queries). Estimate the curve from this log: `untilt "
-    "bias`",
+    "{std_error:.2f} fits best ({n_queries:,} queries)",
 )
 
 TOO_STEEP = warning(
     "bias.curve-too-steep",
     "the curve is steeper than the clicks on documents that moved say: its power {power:.2f} +- "
-    "{std_error:.2f} fits best ({n_queries:,} queries). Estimate the curve from this log: `untilt "
-    "bias`",
+    "{std_error:.2f} fits best ({n_queries:,} queries)",
 )
 
 AS_STEEP = note(

@@ -50,7 +50,7 @@ AHEAD_BY_CHANCE = note(
 )
 NOT_INSTALLED = note(
     "clickmodels.not-installed",
-    "{model:upper} was left out: it needs JAX. Install it: pip install 'untilt[neural]'",
+    "{model:upper} was left out: it needs JAX (pip install 'untilt[neural]')",
 )
 AHEAD_BY_LITTLE = note(
     "clickmodels.ahead-by-little",
@@ -80,8 +80,8 @@ FEW_SESSIONS = warning(
 )
 TOO_SLOW = note(
     "clickmodels.too-slow",
-    "{model:upper} was left out: it would take many minutes on {n_lists:,} distinct lists. Ask for "
-    "it by name to fit it all the same",
+    "{model:upper} was left out: it would take many minutes on {n_lists:,} distinct lists. It is "
+    "fitted where it is asked for by name",
 )
 PBM_BEST = note("clickmodels.pbm-best", "PBM predicts held-out clicks best: it is enough here.")()
 
@@ -628,28 +628,27 @@ _MEANING = {
     "browsing": warning(
         "clickmodels.last-click-matters",
         "Whether people look at a position depends on where they clicked last. One curve over "
-        "positions is the average over that: ⟦UBM().fit(log).bias_ gives it|`untilt bias LOG` "
-        "estimates one⟧. It serves rankers as long as people click about as often as now.",
+        "positions is the average over that⟦ (UBM().fit(log).bias_)|⟧. It serves rankers as long "
+        "as people click about as often as now.",
     )(),
     "chain": warning(
         "clickmodels.readers-stop",
         "People read from the top and stop, and the documents above decide who gets further. A "
-        "curve over positions is right only on average over lists like those logged: measure it "
-        "again after the ranking has changed, rather by swaps than from this log, and try the "
-        'ranker on simulate(protocol="cascade") before relying on it.',
+        "curve over positions is right only on average over lists like those logged, and no more "
+        "after the ranking has changed.",
     )(),
     "network": warning(
         "clickmodels.network-is-better",
         "What people look at depends on the clicks and documents above in ways that a network "
-        "finds and UBM and DBN do not. A curve over positions is the average over that: "
-        "⟦UBM().fit(log).bias_ gives one|`untilt bias LOG` estimates one⟧. It serves rankers as "
-        "long as people click about as often as now.",
+        "finds and UBM and DBN do not. A curve over positions is the average over "
+        "that⟦ (UBM().fit(log).bias_)|⟧. It serves rankers as long as people click about as often "
+        "as now.",
     )(),
     "rates": warning(
         "clickmodels.rates-are-best",
         "A plain click rate predicts best: the log hardly shows the same document at different "
-        "positions, so bias and relevance cannot be told apart. `untilt audit` says which swaps "
-        "would help.",
+        "positions, so bias and relevance cannot be told apart; swaps of positions would tell "
+        "them apart.",
     )(),
 }
 

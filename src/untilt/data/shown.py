@@ -29,32 +29,33 @@ from untilt.facts import Fact, serious
 PARTLY_CLICKS_ONLY = serious(
     "audit.partly-clicks-only",
     "{share:.1%} of the sessions with a click hold clicked rows alone: part of the log does not "
-    "hold what was shown, which makes position bias look weaker than it is. Find out where they "
-    "come from, and leave them out.",
+    "hold what was shown, which makes position bias look weaker than it is.",
 )
 ROWS_MISSING = serious(
     "audit.rows-missing",
     "{share:.1%} of the positions above a session's lowest row have none. If rows without a click "
-    "were left out, or only a sample of them was kept, position bias looks far weaker than it is: "
-    "log every result that was shown.",
+    "were left out, or only a sample of them was kept, position bias looks far weaker than it is.",
 )
 CLICKS_ONLY = serious(
     "audit.clicks-only",
     "The log holds clicks alone: none of its {sessions:,} sessions has a row that was not clicked. "
     "Nothing was logged about what was shown, so that neither position bias nor a ranker can be "
-    "judged. Log every result that was shown, with 0 where it was not clicked.",
+    "judged.",
 )
 MOSTLY_CLICKS_ONLY = serious(
     "audit.mostly-clicks-only",
     "{share:.1%} of the sessions with a click hold clicked rows alone: what else they showed was "
-    "not logged, and estimates would take these documents for clicked whenever shown. Log every "
-    "result that was shown, or leave such sessions out.",
+    "not logged, and estimates would take these documents for clicked whenever shown.",
 )
 CUT_AT_LAST_CLICK = serious(
     "audit.cut-at-last-click",
     "{share:.1%} of the sessions with a click end with it: what stood below the last click was not "
-    "logged, so that low positions seem to be clicked far too often. Log every result that was "
-    "shown.",
+    "logged, so that low positions seem to be clicked far too often.",
+)
+
+LOG_ALL_SHOWN = (
+    "Log every result that was shown, with 0 where it was not clicked, or leave sessions of clicks "
+    "alone out."
 )
 
 # Of the sessions of a shape; a widget of one document with so many clicks is hardly known.
@@ -101,6 +102,12 @@ class ImpressionCheck:
         if self.cut_share >= CUT and self.mixed_sessions >= FEWEST:
             return CUT_AT_LAST_CLICK(share=self.cut_share)
         return None
+
+    def check(self) -> None:
+        """Raise where nothing can be learned from this log."""
+        refusal = self.refusal
+        if refusal is not None:
+            raise IdentifiabilityError(f"{refusal} {LOG_ALL_SHOWN}")
 
     @property
     def doubts(self) -> tuple[Fact, ...]:
@@ -165,6 +172,4 @@ def _missing_share(log: ClickLog, n: IntArray) -> float:
 
 def check_shown(log: ClickLog) -> None:
     """Raise where a log holds too little besides clicks for anything to be learned from it."""
-    refusal = examine_impressions(log).refusal
-    if refusal is not None:
-        raise IdentifiabilityError(str(refusal))
+    examine_impressions(log).check()

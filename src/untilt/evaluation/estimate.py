@@ -97,15 +97,15 @@ DOCUMENTS_ABSENT = serious(
     "estimate.documents-absent",
     "sessions of one query show different documents (a document is missing from {share:.0%} of its "
     "query's sessions), and {evaluator} counts what a session did not show as irrelevant: systems "
-    "that move such documents up look worse than they are, even worse than the shown order. Use "
-    "⟦evaluator={instead:r}⟧",
+    "that move such documents up look worse than they are, even worse than the shown order. "
+    "⟦evaluator={instead:r}⟧ does not",
 )
 BIAS_DOUBTED = serious("estimate.bias-doubted", "the bias itself says: {doubt}")
 AUTOMATIC_CLICKS = serious(
     "estimate.automatic-clicks",
     "position {position} is clicked in {share:.1%} of its impressions, whatever stands there: the "
-    "page makes such clicks (a video that plays by itself, say), not people. Leave them out of the "
-    "label, or name a label that people make",
+    "page makes such clicks (a video that plays by itself, say), not people. Figures "
+    "count them all the same, as long as they are part of the label",
 )
 UNSHOWN_DOCUMENTS = warning(
     "estimate.unshown-documents",
@@ -139,7 +139,8 @@ BOUNDED_LEVELS = warning(
 )
 TRUST_IGNORED = serious(
     "estimate.trust-ignored",
-    "the bias includes trust bias, which {evaluator} does not correct: use ⟦evaluator={instead:r}⟧",
+    "the bias includes trust bias, which {evaluator} does not correct and ⟦evaluator={instead:r}⟧ "
+    "does",
 )
 FEW_EFFECTIVE_QUERIES = warning(
     "estimate.few-effective-queries",
@@ -167,7 +168,7 @@ BIAS_DOMINATES = warning(
 NO_INTERVAL = serious(
     "estimate.no-interval",
     "{evaluator}: no interval, because without a position bias nothing tells how far the relevance "
-    "model is off. Give the bias",
+    "model is off",
 )
 
 BYTES_PER_ROW = 80  # of working memory, measured on lists that are all different

@@ -38,7 +38,7 @@ UNSHOWN_JUDGED = warning(
 )
 TRAINING_UNKNOWN = note(
     "estimate.training-unknown",
-    "does not say which queries it was trained on: see to it that these are others",
+    "does not say which queries it was trained on: if these are among them, the value is too good",
 )()
 IDS_AGAIN = note(
     "estimate.ids-again",
@@ -54,8 +54,7 @@ VALIDATED_QUERIES = warning(
 TRAINED_QUERIES = serious(
     "estimate.trained-queries",
     "trained on {n_trained:,} of these {n_queries:,} queries ({share:.0%}): a ranker that "
-    "remembers them looks better than it is. Hold queries out before training (⟦log.split(0.8), "
-    "`untilt split`|`untilt split`⟧), or take the part that it has not seen (⟦held_out=True⟧). "
+    "remembers them looks better than it is. ⟦held_out=True⟧ counts the others alone. "
     "Where these are other sessions of the same queries, the value holds for queries that come "
     "again",
 )

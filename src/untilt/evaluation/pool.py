@@ -33,8 +33,7 @@ RELATIVE = note(
 BASELINE_EXPERIMENTS = warning(
     "estimate.baseline-experiments",
     "baseline: {n_sessions:,} of {of:,} sessions, all of experiments ({rankers:few}): this log has "
-    "no session of production to compare with, so the logged order is the experiment's. Log "
-    "production sessions too",
+    "no session of production to compare with, so the logged order is the experiment's",
 )
 
 BASELINE_PART = note(

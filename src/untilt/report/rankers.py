@@ -106,8 +106,8 @@ def importance_section(shares: Mapping[str, float], of: str) -> Section:
 def changed_section(changed: tuple[ChangedQuery, ...]) -> Section:
     """One table a query, in the new order, the first one open."""
     text = (
-        "Read some of them: does the new order look right to someone who knows the queries? The "
-        "change is the sum over documents of how much 1/log2(1 + position) changes."
+        "Someone who knows the queries sees here whether the new order looks right. The change is "
+        " the sum over documents of how much 1/log2(1 + position) changes."
     )
     tables = tuple(_query_table(query, opened=i == 0) for i, query in enumerate(changed))
     return Section("changed", "Queries whose order changes most", (text,), tables=tables)

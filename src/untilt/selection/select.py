@@ -49,7 +49,7 @@ CURVE_FITS_WORSE = serious(
     "selection.curve-fits-worse",
     "the curve that candidates are judged by fits the held-out clicks worse than that of "
     "{candidate}, by {gap:.4f} +- {std_error:.4f} log-likelihood per click; power {power:.2f} of "
-    "it would fit best. Estimate the curve from this log: `untilt bias`",
+    "it would fit best",
 )
 
 Candidates = Mapping[str, Candidate] | Iterable[Candidate]

@@ -16,7 +16,7 @@ from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import baseline_lists
 from untilt.bias.given import parse_curve
 from untilt.data.read.columns import named_features
-from untilt.errors import IdentifiabilityError, UntiltError
+from untilt.errors import UntiltError
 from untilt.evaluation.results import SystemDifference
 from untilt.facts import Fact, warning
 from untilt.rankers.base import Ranker
@@ -258,8 +258,8 @@ class _Run:
         named = named_features(self.options.features)
         kept_out = tuple(e.feature for e in seen.result.leaks if e.feature not in named)
         data = data.merged().without(kept_out)
-        if seen.result.shown is not None and seen.result.shown.refusal is not None:
-            raise IdentifiabilityError(str(seen.result.shown.refusal))
+        if seen.result.shown is not None:
+            seen.result.shown.check()
         split = self.steps.run(
             "split",
             r.Split,

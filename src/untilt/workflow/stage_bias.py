@@ -146,7 +146,7 @@ def _advised(data: Data, advice: Advice, options: RunOptions) -> UsedBias:
     try:
         return _estimated(data, estimator, dict(advice.options), advice.why, options)
     except UntiltError as error:
-        failed = ESTIMATOR_FAILED(estimator=estimator.__name__, error=str(error))
+        failed = ESTIMATOR_FAILED(estimator=estimator.__name__, error=error.problem)
         return _assumed(data, options, failed)
 
 
@@ -200,7 +200,7 @@ def _by_context(
         assert isinstance(curves, LinearCurves)
         bias = curves.by_context()
     except UntiltError as error:
-        untold = CONTEXTS_NOT_FITTED(columns=options.context, error=str(error))
+        untold = CONTEXTS_NOT_FITTED(columns=options.context, error=error.problem)
         return replace(used, warnings=(*used.warnings, untold))
     return replace(used, bias=bias, context=fact)
 

@@ -20,9 +20,9 @@ from untilt.workflow.stage_read import PARTS, Data, as_clicks
 
 NO_FEATURES = serious(
     "run.no-features",
-    "This log has no features, so no ranker can be trained that scores new documents or queries: "
-    "give --documents TABLE or --features PATTERN. What can be done is to order the documents that "
-    "were shown often by their own clicks, corrected for position.",
+    "This log has no features, so no ranker can be trained that scores new documents or queries; "
+    "features come with --documents TABLE or --features PATTERN. What can be done is to order the "
+    "documents that were shown often by their own clicks, corrected for position.",
 )()
 CLICK_MODELS_FAILED = note("run.click-models-failed", "Click models could not be compared: {error}")
 
@@ -83,7 +83,7 @@ def click_models(data: Data, options: RunOptions) -> ClickModels:
             learn, test, models=models, level=options.level, seed=options.seed
         )
     except UntiltError as error:
-        return ClickModels(notes=(CLICK_MODELS_FAILED(error=str(error)),))
+        return ClickModels(notes=(CLICK_MODELS_FAILED(error=error.problem),))
     advice = advise(comparison)
     return ClickModels(
         models=tuple(

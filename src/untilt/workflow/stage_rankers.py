@@ -65,7 +65,7 @@ DEFAULT_KEPT = note(
 REFIT_LATE = warning(
     "run.refit-late",
     "The time limit of {limit} left no time to train {system} again on all queries: {file} is the "
-    "ranker that was judged, trained on {queries:,} queries. Give it more time.",
+    "ranker that was judged, trained on {queries:,} queries.",
 )
 CANDIDATES_DROPPED = warning(
     "run.candidates-dropped",

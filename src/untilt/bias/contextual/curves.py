@@ -22,7 +22,7 @@ from untilt.networks.mlp import Network, normalised
 ERRORS_BOOTSTRAPPED = note(
     "bias.errors-bootstrapped", "errors from {n_samples} bootstrap samples of queries"
 )
-ERRORS_UNKNOWN = warning("bias.errors-unknown", "errors not known: set ⟦n_bootstrap=20⟧")()
+ERRORS_UNKNOWN = warning("bias.errors-unknown", "errors not known (⟦n_bootstrap=20⟧ gives them)")()
 NO_INTERVAL_SMOOTHED = warning(
     "bias.no-interval-smoothed",
     "no interval: in one part of the contexts a network is off by as much as it smooths over its "

@@ -53,7 +53,7 @@ ERRORS_RESAMPLED = note(
 NO_INTERVAL_FEW_DOCUMENTS = warning(
     "bias.no-interval-few-documents",
     "only {n_documents:,} documents, and strata of like ones need {least:,}: the curve has no "
-    "interval. Take a log of more queries, or see ⟦AllPairs⟧",
+    "interval",
 )
 NO_INTERVAL_ALL_CLICKED = warning(
     "bias.no-interval-all-clicked",
@@ -62,8 +62,7 @@ NO_INTERVAL_ALL_CLICKED = warning(
 )
 FEW_IMPRESSIONS_SENTENCE = warning(
     "bias.few-impressions",
-    "a document was shown only {mean:.0f} times on average: expect a curve that is too flat, see "
-    "⟦AllPairs⟧",
+    "a document was shown only {mean:.0f} times on average, which makes the curve too flat",
 )
 ERRORS_INCIDENTAL = note(
     "bias.errors-incidental",

@@ -25,7 +25,7 @@ from untilt.facts import Fact, joined, note, warning
 TRUST_CONTRARY = warning(
     "bias.trust-contrary",
     "clicks are no product of position and relevance (p {p_value:.2g}, {n_queries:,} queries), but "
-    "not as trust in the top makes them: look at `untilt audit`",
+    "not as trust in the top makes them",
 )
 
 TRUST_UNTOLD = note(
@@ -65,7 +65,7 @@ TRUST_UNTESTED = note(
 TOO_FEW_IMPRESSIONS = warning(
     "bias.too-few-impressions",
     "a document was shown only {mean:.1f} times on average: trust bias cannot be told from "
-    "relevance, and the curve has no interval. Learn relevance from features, or see ⟦AllPairs⟧",
+    "relevance, and the curve has no interval; relevance by features (⟦relevance='features'⟧) can",
 )
 TRUST_MODEL = note(
     "bias.trust-model", "clicks follow P(click) = theta_k (eps+_k gamma + eps-_k (1 - gamma))"

@@ -31,8 +31,8 @@ TWO_BASES = warning(
     "ubi.two-bases",
     "Ordinals are taken to count from {base}, but {other:,} of {compared:,} agree with the order "
     "of the hits if they count from {other_base}. If some clients count from {other_base}, their "
-    "positions are wrong by one: send the same from all clients, or read each kind of client by "
-    "itself with ⟦positions_from=0⟧ or 1. If something else is shown above these results, "
+    "positions are wrong by one, and right where each kind of client is read by itself with "
+    "⟦positions_from=0⟧ or 1. If something else is shown above these results, "
     "positions are right.",
 )
 

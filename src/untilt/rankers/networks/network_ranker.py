@@ -46,7 +46,7 @@ from untilt.rankers.validation import (
 TOO_FEW_TO_HOLD_OUT = warning(
     "network.too-few-to-hold-out",
     "none: {n_queries:,} queries with clicks are too few to set some aside ({fewest} are needed), "
-    "so that training went on to the last epoch. Give fit(..., valid=...), or fewer epochs",
+    "so that training went on to the last epoch",
 )
 HELD_OUT_GIVEN = note("network.held-out-given", "stopped by the held-out data that was given")()
 HELD_OUT = note("network.held-out", "{n_queries:,} of the queries, set aside to stop training by")
