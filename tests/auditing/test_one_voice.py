@@ -48,7 +48,9 @@ def sentences():
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
         }
         for call in ast.walk(tree):
-            maker = getattr(getattr(call, "func", None), "id", "")
+            if not isinstance(call, ast.Call):
+                continue
+            maker = getattr(call.func, "id", "")
             if maker == "_first" and call.args:  # of floors: all of one code
                 yield from (("run.get-evidence-first", text) for text in texts(call.args[0], {}))
             elif maker in ("note", "warning", "serious") and len(call.args) > 1:

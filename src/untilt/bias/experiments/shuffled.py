@@ -180,7 +180,7 @@ def _check_clicks(at_k: FloatArray, at_first: FloatArray) -> None:
     raise IdentifiabilityError(
         f"shuffled lists that show positions 1 and {k} have {at_first[k - 1]:.0f} clicks at 1 and "
         f"{at_k[k - 1]:.0f} at {k}; a ratio needs both. Collect more shuffled sessions"
-        + (f", or ask for fewer positions: top={k - 1}." if k > 2 else ".")
+        + (f", or ask for fewer positions: ⟦top={k - 1}⟧." if k > 2 else ".")
     )
 
 
