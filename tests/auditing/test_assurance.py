@@ -116,7 +116,7 @@ def test_a_plan_without_assurance_says_how_improbable_it_is():
     assert plain.assurance is None
     assert plain.probability_within < 0.5, "three positions, each about half of the time"
     assert plain.notes[0].code == "plan.mean-width"
-    assert "on average" in repr(plain)
+    assert "The widths are means" in repr(plain)
 
 
 def test_more_assurance_takes_more_sessions():

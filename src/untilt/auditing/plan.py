@@ -37,7 +37,7 @@ ASSURED = note(
 MEAN_WIDTH = note(
     "plan.mean-width",
     "The widths are means: all positions are within {width:.0%} with probability "
-    "{probability:.0%}. With --assurance 0.9 the plan is for all of them.",
+    "{probability:.0%}. With ⟦assurance=0.9⟧ the plan is for all of them.",
 )
 
 LOG_SWAPS = note(
@@ -52,12 +52,12 @@ DRAW_BY_SESSION = note(
 WATCH_ANY_TIME = note(
     "plan.watch-any-time",
     "The intervals hold once the planned sessions are there. To look at them while the experiment "
-    "runs, and to stop on what they say: --option any_time=true.",
+    "runs, and to stop on what they say: ⟦any_time=True|--option any_time=true⟧.",
 )()
 HARDEST_CASE = note(
     "plan.hardest-case",
     "No guess of the bias was given: the sessions are for the hardest case, and no bias makes the "
-    "swaps cost more. With --examination both can be smaller.",
+    "swaps cost more. With ⟦a guess (examination=...)|--examination⟧ both can be smaller.",
 )()
 
 PAIRS = ("pivot", "adjacent")

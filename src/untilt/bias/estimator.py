@@ -59,14 +59,14 @@ def check_clicks(log: ClickLog, method: str) -> None:
     if not log.is_binary:
         others = ", ".join(log.extra_labels) or "none"
         raise OptionError(
-            f"{method} needs clicks, 0 or 1. The label {log.label_name!r} has other "
+            f"⟦{method}⟧ needs clicks, 0 or 1. The label {log.label_name!r} has other "
             "values. Choose a click column with ⟦log.with_label(name)|--label NAME⟧ "
             f"(this log also has: {others})⟦, or make one: log.with_label((log.label > "
             "0).astype(float))| ⟧."
         )
     if not log.label.any():
         raise IdentifiabilityError(
-            f"nobody clicked in this log ({log.n_sessions:,} sessions): {method} has nothing to "
+            f"nobody clicked in this log ({log.n_sessions:,} sessions): ⟦{method}⟧ has nothing to "
             "learn from. Check which column holds the clicks."
         )
     check_shown(log)

@@ -180,7 +180,7 @@ class PositionGraph(Portable):
         fewer = phrase(fewer if reach > 1 else "", reach=reach)
         raise IdentifiabilityError(
             phrase(
-                "{method} cannot compare position {lost} with position 1: {why} "
+                "{method:method} cannot compare position {lost} with position 1: {why} "
                 "({positions_text} against {positions_text_}). To join them, {swap} in a "
                 "share of the sessions; {fewer}or learn relevance from features, with "
                 "⟦RegressionEM⟧; or take bounds in place of a curve, with "

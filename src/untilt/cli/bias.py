@@ -110,7 +110,8 @@ def bias(
             chosen, options, clicks = _advised(output, clicks, options, context or ())
         options = _with_options(chosen, options, option or [])
         estimator = _made(chosen, {"level": levels.level, **options})
-        with progress(f"estimating the bias by {chosen.__name__}"):
+        named = phrase("{method:method}", method=chosen.__name__)
+        with progress(f"estimating the bias by {output.said(named)}"):
             found = _shaped(estimator.fit(clicks).bias_, shape)
         _report(output, found, clicks)
         by_context = _report_contexts(output, estimator)

@@ -264,10 +264,10 @@ def _require_clicks_joined(graph: PositionGraph, method: str) -> None:
         fewer = phrase(fewer if reach > 1 else "", reach=reach)
         raise IdentifiabilityError(
             phrase(
-                "{method} cannot compare position {lost} with position 1: the documents "
+                "{method:method} cannot compare position {lost} with position 1: the documents "
                 "shown on both sides have too few clicks there. To join them, {swap} in "
                 "a share of the sessions; {fewer}or learn relevance from features: "
-                "{method}(⟦relevance='features'⟧).",
+                "⟦{method}(relevance='features')⟧.",
                 method=method,
                 lost=lost[0],
                 swap=swap,

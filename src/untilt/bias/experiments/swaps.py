@@ -217,7 +217,7 @@ def _check_swapped(swapped: IntArray, edges: list[tuple[int, int]], method: str)
         k, l = missing[0]  # noqa: E741  the formula's symbols
         more = f" ({len(missing)} pairs are missing)" if len(missing) > 1 else ""
         raise IdentifiabilityError(
-            f"{method} needs positions {k} and {l} swapped, and no list did "
+            f"⟦{method}⟧ needs positions {k} and {l} swapped, and no list did "
             f"that{more}. Swap positions {k} and {l} in a share of the sessions, or "
             "use ⟦AllPairs⟧, which takes any swaps that join the positions."
         )

@@ -357,7 +357,7 @@ def check_edges(
                 f", with {edge.upper_clicks:g} clicks at {k} and {edge.lower_clicks:g} at {l}"
             )
         raise IdentifiabilityError(
-            f"{method} compares positions {k} and {l}, and {evidence}. To have more, "
+            f"⟦{method}⟧ compares positions {k} and {l}, and {evidence}. To have more, "
             "swap these two positions in a share of the sessions; or use ⟦AllPairs⟧, "
             "which also compares them by way of other positions."
         )

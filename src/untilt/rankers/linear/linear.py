@@ -122,7 +122,7 @@ def check_finite(features: FeatureArray, names: tuple[str, ...]) -> None:
     raise ShapeError(
         f"a linear ranker needs finite features. Got {features[row, column]} for "
         f"feature {names[column]!r} in row {row}. Give missing values a number on "
-        "reading (⟦missing=0.0⟧, --missing 0), or use LambdaMART, which takes them."
+        "reading (⟦missing=0.0⟧), or use LambdaMART, which takes them."
     )
 
 
