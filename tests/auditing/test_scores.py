@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from untilt._core.arrays import sum_by
-from untilt.auditing.scores import Cells, Repeated, Score, cells_of, relevance_score
+from untilt.auditing.scores import Repeated, Score, ScoreCells, cells_of, relevance_score
 from untilt.data.counts import counts_from_rows
 
 
-def one_cell(n1, c1, n0, c0) -> Cells:
+def one_cell(n1, c1, n0, c0) -> ScoreCells:
     columns = (np.array([float(each)]) for each in (n1, c1, n0, c0))
-    return Cells(np.array([0]), np.array([0]), np.array([2]), *columns)
+    return ScoreCells(np.array([0]), np.array([0]), np.array([2]), *columns)
 
 
 def test_a_cell_by_hand():
@@ -36,7 +36,7 @@ def test_ratio_of_equal_cells():
 def test_documents_that_change_alike_do_not_spread():
     """Twice the rate in every document of a query: a level, and no spread."""
     n = np.full(4, 100.0)
-    alike = Cells(
+    alike = ScoreCells(
         np.zeros(4, int), np.arange(4), np.ones(4, int), n, np.full(4, 40.0), n, np.full(4, 20.0)
     )
     assert alike.ratio == pytest.approx(2)

@@ -10,7 +10,7 @@ from untilt.cli import demo_steps
 from untilt.cli.main import app
 from untilt.report.decision import Decision
 
-SMALL = demo_steps.Size(queries=300, features=8, sessions=25_000, trees=20)
+SMALL = demo_steps.DemoSize(queries=300, features=8, sessions=25_000, trees=20)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_the_report_is_written(demo):
 
 
 def test_people_are_led_through_the_steps_to_the_report(tmp_path, monkeypatch):
-    tiny = demo_steps.Size(queries=200, features=6, sessions=6000, trees=3)
+    tiny = demo_steps.DemoSize(queries=200, features=6, sessions=6000, trees=3)
     monkeypatch.setattr(demo_steps, "QUICK", tiny)
     result = CliRunner().invoke(app, ["demo", "--quick", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.stderr

@@ -172,10 +172,12 @@ def _models(folder: Path, log: Any, *, quick: bool) -> None:
 
 def _results(folder: Path) -> None:
     from untilt.papers.cells import plan, run
-    from untilt.papers.datasets import Source
+    from untilt.papers.datasets import JudgedSource
     from untilt.papers.schema import load
 
-    what = plan(load(str(folder / "tiny.toml")), Source(), folder / "reproduced", scale="quick")
+    what = plan(
+        load(str(folder / "tiny.toml")), JudgedSource(), folder / "reproduced", scale="quick"
+    )
     run(what)
     shutil.copyfile(what.results.path, folder / "results.jsonl")
 

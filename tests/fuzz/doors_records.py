@@ -81,7 +81,7 @@ def _results(corpus: Path, folder: Path, rng: random.Random) -> None:
     from untilt.papers.cells import plan
     from untilt.papers.chart import tables_of
     from untilt.papers.claims import verdicts
-    from untilt.papers.datasets import Source
+    from untilt.papers.datasets import JudgedSource
     from untilt.papers.schema import load
     from untilt.papers.summary import Summary
 
@@ -98,7 +98,7 @@ def _results(corpus: Path, folder: Path, rng: random.Random) -> None:
     data = "\n".join(lines).encode("utf-8", "surrogatepass")
     data = m.damaged(data, rng) if kind == 3 else data
     experiment = load(str(corpus / "tiny.toml"))
-    what = plan(experiment, Source(), folder, scale="quick")
+    what = plan(experiment, JudgedSource(), folder, scale="quick")
     what.results.path.parent.mkdir()
     what.results.path.write_bytes(data)
     finished = what.finished()

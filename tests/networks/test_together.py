@@ -11,7 +11,7 @@ from untilt.networks import together
 from untilt.networks.batches import PaddedRows
 from untilt.networks.mlp import Optimiser, jax_modules
 from untilt.networks.together import train_together
-from untilt.networks.training import NetworkTraining, Stopping, Trained
+from untilt.networks.training import NetworkTraining, StoppingRule, Trained
 
 
 def training(seed=0, rate=0.05, batches=ROWS, **changes):
@@ -77,7 +77,7 @@ def test_each_is_stopped_by_its_own_value(programs):
     """Epochs 3, 12 and 1 are the best: the program shrinks when half have ended."""
 
     def stopping(target):
-        return Stopping(lambda params: -abs(float(params["v"][0]) - target), patience=2)
+        return StoppingRule(lambda params: -abs(float(params["v"][0]) - target), patience=2)
 
     results = checked(
         training(0, epochs=12, stopping=stopping(0.4)),

@@ -10,7 +10,7 @@ from untilt.networks import training
 from untilt.networks.batches import PaddedLists, PaddedRows
 from untilt.networks.checkpoints import load_checkpoint
 from untilt.networks.mlp import OPTIMISERS, Optimiser
-from untilt.networks.training import Stopping, train
+from untilt.networks.training import StoppingRule, train
 
 X = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
 TRUE = np.array([2.0, -1.0, 0.5], np.float32)
@@ -119,14 +119,14 @@ def test_the_same_seed_the_same_result():
 def test_the_best_epoch_is_kept_and_training_stops():
     """The value falls from the fourth epoch on."""
     values = iter([0.1, 0.2, 0.5, 0.4, 0.3, 0.45, 0.2])
-    result = run(stopping=Stopping(lambda _: next(values), patience=3))
+    result = run(stopping=StoppingRule(lambda _: next(values), patience=3))
     assert result.watched == (0.1, 0.2, 0.5, 0.4, 0.3, 0.45)
     assert (result.epochs, result.best_epoch) == (6, 3)
     assert np.array_equal(result.params["v"], run(epochs=3).params["v"])
     assert result.status.code == "network.stopped"
     assert result.status.fields == {"epochs": 6, "steps": 24, "best_epoch": 3}
     smaller = iter([3.0, 2.0, 4.0])
-    result = run(stopping=Stopping(lambda _: next(smaller), None, False), epochs=3)
+    result = run(stopping=StoppingRule(lambda _: next(smaller), None, False), epochs=3)
     assert (result.epochs, result.best_epoch) == (3, 2)
 
 
@@ -135,7 +135,7 @@ def test_what_was_cut_short_goes_on_to_the_same_end(tmp_path, name):
     path = tmp_path / "training.npz"
     optimiser = Optimiser(name, 0.01, schedule="cosine")
     given = {"optimiser": optimiser, "epochs": 8, "fingerprint": "this one"}
-    judge = Stopping(lambda params: -abs(float(params["v"][0]) - 0.3), None)
+    judge = StoppingRule(lambda params: -abs(float(params["v"][0]) - 0.3), None)
     whole_memory, memory = Memory(), Memory(breaks_at=5)
     whole = run(companion=whole_memory, stopping=judge, **given)
     with pytest.raises(KeyboardInterrupt):

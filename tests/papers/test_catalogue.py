@@ -6,7 +6,7 @@ import pytest
 
 from untilt import catalog
 from untilt.papers.cells import plan, run
-from untilt.papers.datasets import Source
+from untilt.papers.datasets import JudgedSource
 from untilt.papers.schema import load, names
 
 NETWORKS = [each.name for each in catalog.methods("ranker") if "jax" in each.needs]
@@ -20,7 +20,7 @@ def one_cell_per_method(name, folder, *, networks):
     size = {**SMALLEST, "epochs": 1, "widths": (8,), "points": 1}
     if experiment.quick.clicks is not None:
         size["clicks"] = 400
-    what = plan(experiment, Source(), folder, scale="quick", changes=size)
+    what = plan(experiment, JudgedSource(), folder, scale="quick", changes=size)
     wanted, seen = [], set()
     for cell in what.cells:
         is_network = experiment.row(cell.row).ranker in NETWORKS
@@ -56,7 +56,7 @@ def test_published_results_belong_to_the_experiment_as_it_is(name):
     """Another default, word or size would make other cells, and the results would be lost."""
     plans = [
         plan(load(name), source, PUBLISHED)
-        for source in (Source(), Source("mq2008", Path("mq2008")))
+        for source in (JudgedSource(), JudgedSource("mq2008", Path("mq2008")))
     ]
     assert all(set(what.finished()) == set(what.cells) for what in plans)
 

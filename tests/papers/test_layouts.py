@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from untilt.errors import BadRowsError, FileFormatError, OptionError
-from untilt.papers.datasets import Source, source_of
+from untilt.papers.datasets import JudgedSource, source_of
 from untilt.papers.layouts import LAYOUTS
-from untilt.papers.schema import Size
+from untilt.papers.schema import ExperimentSize
 
 
 def lines(n_features, queries, *, sparse=False):
@@ -41,11 +41,13 @@ def folded(folder, n_features):
 def test_mslr_has_five_folds(tmp_path, name):
     folded(tmp_path, 136)
     source = source_of(name, tmp_path)
-    train, test = source.parts(seed=0, fold=3, size=Size(), most_queries=None)
+    train, test = source.parts(seed=0, fold=3, size=ExperimentSize(), most_queries=None)
     assert train.query_id.tolist() == [300, 301]
     assert test.query_id.tolist() == [320, 321]  # vali.txt is not touched
     assert train.n_features == test.n_features == 136
-    assert source.runs(Size(fold_seeds=2)) == [(s, f) for s in (0, 1) for f in range(1, 6)]
+    assert source.runs(ExperimentSize(fold_seeds=2)) == [
+        (s, f) for s in (0, 1) for f in range(1, 6)
+    ]
 
 
 def test_the_folder_of_the_archive_is_found_inside(tmp_path):
@@ -58,17 +60,19 @@ def test_yahoo_is_sparse_and_has_no_folds(tmp_path):
     write(tmp_path / "set1.valid.txt", lines(699, [4], sparse=True))
     write(tmp_path / "set1.test.txt", lines(343, [5, 6], sparse=True))
     source = source_of("yahoo", tmp_path)
-    train, test = source.parts(seed=0, fold=1, size=Size(), most_queries=None)
+    train, test = source.parts(seed=0, fold=1, size=ExperimentSize(), most_queries=None)
     assert (train.n_queries, test.n_queries) == (3, 2)
     assert train.n_features == test.n_features == 700
-    assert source.runs(Size(seeds=2)) == [(0, 1), (1, 1)]
+    assert source.runs(ExperimentSize(seeds=2)) == [(0, 1), (1, 1)]
 
 
 def test_istella_writes_the_largest_double_for_far_away(tmp_path):
     far = "1 qid:1 1:1.7976931348623157e+308 " + " ".join(f"{j}:1" for j in range(2, 221)) + "\n"
     write(tmp_path / "full" / "train.txt", far + lines(220, [1, 2]))
     write(tmp_path / "full" / "test.txt", lines(220, [3]))
-    train, _ = source_of("istella", tmp_path).parts(seed=0, fold=1, size=Size(), most_queries=None)
+    train, _ = source_of("istella", tmp_path).parts(
+        seed=0, fold=1, size=ExperimentSize(), most_queries=None
+    )
     assert np.isfinite(train.features).all()
     assert train.features[0, 0] == train.features[1:, 0].max()
 
@@ -77,7 +81,9 @@ def test_istella_writes_the_largest_double_for_far_away(tmp_path):
 def test_istella_may_lie_in_its_inner_folder(tmp_path, name, inside):
     for part in ("train", "test"):
         write(tmp_path / inside / f"{part}.txt", lines(220, [1, 2]))
-    train, _ = source_of(name, tmp_path).parts(seed=0, fold=1, size=Size(), most_queries=None)
+    train, _ = source_of(name, tmp_path).parts(
+        seed=0, fold=1, size=ExperimentSize(), most_queries=None
+    )
     assert train.n_features == 220
 
 
@@ -86,7 +92,7 @@ def test_gzip_and_letor_rotation(tmp_path):
     for part in range(1, 6):
         write(tmp_path / f"S{part}.txt", lines(46, [part]), zipped=True)
     source = source_of("mq2008", tmp_path)
-    train, test = source.parts(seed=0, fold=4, size=Size(), most_queries=None)
+    train, test = source.parts(seed=0, fold=4, size=ExperimentSize(), most_queries=None)
     assert train.query_id.tolist() == [4, 5, 1]
     assert test.query_id.tolist() == [3]
 
@@ -186,7 +192,7 @@ def test_a_folder_is_recognised(tmp_path, make, size, place, name):
     source = source_of(str(tmp_path / place))
     assert (source.name, source.own) == (name, None)
     assert str(tmp_path / place) in source.found
-    train, test = source.parts(seed=0, fold=1, size=Size(), most_queries=None)
+    train, test = source.parts(seed=0, fold=1, size=ExperimentSize(), most_queries=None)
     assert not set(train.query_id.tolist()) & set(test.query_id.tolist())
 
 
@@ -207,7 +213,7 @@ def test_a_folder_of_ones_own_has_its_own_name(tmp_path, make, size, place, fold
     assert source.name.startswith(place.lower())
     assert (source.title, source.folds) == (place, folds)
     assert "data of your own" in source.found
-    train, _ = source.parts(seed=0, fold=1, size=Size(), most_queries=None)
+    train, _ = source.parts(seed=0, fold=1, size=ExperimentSize(), most_queries=None)
     assert train.n_features == size
 
 
@@ -225,7 +231,7 @@ def test_features_that_one_part_alone_names(tmp_path):
     write(tmp_path / "train.txt", "2 qid:1 1:1\n0 qid:1 2:1\n")
     write(tmp_path / "test.txt", "1 qid:2 3:4\n")
     source = source_of(str(tmp_path))
-    train, test = source.parts(seed=0, fold=1, size=Size(), most_queries=None)
+    train, test = source.parts(seed=0, fold=1, size=ExperimentSize(), most_queries=None)
     assert train.features.tolist() == [[1, 0, 0], [0, 1, 0]]
     assert test.features.tolist() == [[0, 0, 4]]
     assert train.labels.tolist() == [2, 0]
@@ -263,8 +269,8 @@ def test_drawing_while_reading_is_drawing_from_what_was_read(tmp_path):
         comment = "# a comment\n\n" if part == 2 else ""
         write(tmp_path / f"S{part}.txt", comment + lines(46, queries))
     source = source_of("mq2008", tmp_path)
-    whole, _ = source.parts(seed=3, fold=2, size=Size(), most_queries=None)
-    some, _ = source.parts(seed=3, fold=2, size=Size(), most_queries=7)
+    whole, _ = source.parts(seed=3, fold=2, size=ExperimentSize(), most_queries=None)
+    some, _ = source.parts(seed=3, fold=2, size=ExperimentSize(), most_queries=7)
     expected = whole.take(np.isin(whole.query_id, some.query_id))
     assert some.n_queries == 7
     assert np.array_equal(some.features, expected.features)
@@ -278,9 +284,9 @@ def test_only_what_is_drawn_is_held_in_memory(tmp_path):
     for part in ("train", "test"):
         write(tmp_path / f"{part}.txt", text)
     source = source_of(str(tmp_path))
-    source.parts(seed=0, fold=1, size=Size(), most_queries=3)  # compiles
+    source.parts(seed=0, fold=1, size=ExperimentSize(), most_queries=3)  # compiles
     tracemalloc.start()
-    source.parts(seed=1, fold=1, size=Size(), most_queries=3)
+    source.parts(seed=1, fold=1, size=ExperimentSize(), most_queries=3)
     drawn = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert drawn < 30e6  # a block of text has 16 MB
@@ -291,16 +297,16 @@ def test_a_bad_line_keeps_its_number_where_queries_are_drawn(tmp_path):
     for part in ("train", "test"):
         write(tmp_path / f"{part}.txt", text)
     with pytest.raises(BadRowsError, match=r"train\.txt line 41"):
-        source_of(str(tmp_path)).parts(seed=1, fold=1, size=Size(), most_queries=3)
+        source_of(str(tmp_path)).parts(seed=1, fold=1, size=ExperimentSize(), most_queries=3)
 
 
 def test_quick_takes_some_queries_of_a_public_set(tmp_path):
     for part in range(1, 6):
         write(tmp_path / f"S{part}.txt", lines(46, range(10 * part, 10 * part + 8)))
     source = source_of("mq2008", tmp_path)
-    train, test = source.parts(seed=1, fold=1, size=Size(), most_queries=5)
-    again, _ = source.parts(seed=1, fold=1, size=Size(), most_queries=5)
-    other, _ = source.parts(seed=2, fold=1, size=Size(), most_queries=5)
+    train, test = source.parts(seed=1, fold=1, size=ExperimentSize(), most_queries=5)
+    again, _ = source.parts(seed=1, fold=1, size=ExperimentSize(), most_queries=5)
+    other, _ = source.parts(seed=2, fold=1, size=ExperimentSize(), most_queries=5)
     assert train.n_queries == test.n_queries == 5
     assert train.query_id.tolist() == again.query_id.tolist() != other.query_id.tolist()
 
@@ -308,15 +314,15 @@ def test_quick_takes_some_queries_of_a_public_set(tmp_path):
 @pytest.mark.parametrize("name", ["mq2008", "ohsumed", "mslr-sample"])
 def test_the_real_sets_are_understood(data_dir, name):
     source = source_of(name, data_dir / name)
-    train, test = source.parts(seed=0, fold=1, size=Size(), most_queries=None)
+    train, test = source.parts(seed=0, fold=1, size=ExperimentSize(), most_queries=None)
     assert train.n_features in LAYOUTS[name].features
     assert source_of(str(data_dir / name)) == source
     assert not set(train.query_id.tolist()) & set(test.query_id.tolist())
 
 
 def test_made_data_has_new_queries_for_every_seed():
-    size = Size(queries=12, test_queries=15, features=6)
-    source = Source()
+    size = ExperimentSize(queries=12, test_queries=15, features=6)
+    source = JudgedSource()
     train, test = source.parts(seed=0, fold=1, size=size, most_queries=None)
     other, _ = source.parts(seed=1, fold=1, size=size, most_queries=None)
     assert (train.n_queries, test.n_queries, train.n_features) == (12, 15, 6)

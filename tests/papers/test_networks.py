@@ -7,20 +7,22 @@ import pytest
 
 from untilt import ClickLog, make_judged
 from untilt.papers.methods import HELD_OUT, _with_chosen_penalty, fitted, ranker_of
-from untilt.papers.schema import Panel, Row, Size
-from untilt.papers.setting import Setting
+from untilt.papers.schema import ExperimentSize, Panel, Row
+from untilt.papers.setting import CellSetting
 
 pytest.importorskip("jax")
 
-SIZE = Size(sessions_per_query=20, epochs=2, widths=(4,), batch=8, learning_rate=0.02, patience=2,
-            penalties=(0.0, 3.0))  # fmt: skip
+SIZE = ExperimentSize(
+    sessions_per_query=20, epochs=2, widths=(4,), batch=8, learning_rate=0.02, patience=2,
+    penalties=(0.0, 3.0),
+)  # fmt: skip
 CLICKS = Panel("p", protocol="dla")
 DWELL = Panel("p", protocol="dwell")
 
 
 def setting_of(panel):
     train, test = (make_judged(n_queries=60, n_features=4, mean_docs=8, seed=s) for s in (1, 2))
-    return Setting(train, test, panel, SIZE, seed=3, n_threads=1)
+    return CellSetting(train, test, panel, SIZE, seed=3, n_threads=1)
 
 
 @pytest.fixture(scope="module")

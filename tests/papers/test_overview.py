@@ -8,7 +8,7 @@ import pytest
 
 from untilt.papers.cells import plan
 from untilt.papers.claims import HOLDS, verdicts
-from untilt.papers.datasets import Source
+from untilt.papers.datasets import JudgedSource
 from untilt.papers.overview import Reproduced, claims_table, known_sources, write_overview
 from untilt.papers.schema import documents, load, names
 from untilt.papers.summary import Summary
@@ -87,7 +87,7 @@ def test_a_claim_has_a_reason_where_it_does_not_hold_and_there_alone(name):
 
 def test_every_claim_was_tested_in_fifteen_runs_on_mq2008():
     for experiment in map(load, names()):
-        results = plan(experiment, Source("mq2008", Path("mq2008")), PUBLISHED).finished()
+        results = plan(experiment, JudgedSource("mq2008", Path("mq2008")), PUBLISHED).finished()
         assert {found.n_runs for found in verdicts(Summary(experiment, results))} <= {15}
         assert len({cell.run for cell in results}) == 15
 

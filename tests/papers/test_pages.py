@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from untilt.papers.cells import plan, run
-from untilt.papers.datasets import Source
+from untilt.papers.datasets import JudgedSource
 from untilt.papers.page import republish
 from untilt.papers.schema import load
 
@@ -41,8 +41,8 @@ def test_every_picture_of_a_page_is_drawn(again, name):
 def test_a_published_cell_comes_out_of_the_code_again(tmp_path):
     """Clicks by position, whole numbers: the same on any machine."""
     experiment = load("002-figure-2")
-    kept = plan(experiment, Source(), PUBLISHED).finished()
-    made = run(plan(experiment, Source(), tmp_path, changes={"seeds": 1}))
+    kept = plan(experiment, JudgedSource(), PUBLISHED).finished()
+    made = run(plan(experiment, JudgedSource(), tmp_path, changes={"seeds": 1}))
     assert len(made) == 1
     for cell, result in made.items():
         assert result.values == kept[cell].values
@@ -52,8 +52,8 @@ def test_a_published_cell_comes_out_of_the_code_again(tmp_path):
 def test_published_learning_comes_out_of_the_code_again(tmp_path):
     """Logistic regression and LambdaMART on trust-biased clicks, one seed."""
     experiment = load("004-trust")
-    kept = plan(experiment, Source(), PUBLISHED).finished()
-    made = run(plan(experiment, Source(), tmp_path, changes={"seeds": 1}))
+    kept = plan(experiment, JudgedSource(), PUBLISHED).finished()
+    made = run(plan(experiment, JudgedSource(), tmp_path, changes={"seeds": 1}))
     for cell, result in made.items():
         for metric in experiment.panel(cell.panel).metrics:
             assert result.values[metric] == pytest.approx(kept[cell].values[metric], rel=1e-6)

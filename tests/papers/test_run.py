@@ -19,11 +19,11 @@ from untilt import PairwiseDebiasing, PositionBias
 from untilt._core import codec
 from untilt.errors import FileFormatError, OptionError, WriteError
 from untilt.papers.cells import Cell, Result, ResultsFile, plan, points_of, run
-from untilt.papers.datasets import Source
+from untilt.papers.datasets import JudgedSource
 from untilt.papers.measures import measure, row_at
 from untilt.papers.methods import curve_of, known, weighting_of
-from untilt.papers.schema import Size, parse
-from untilt.papers.setting import Setting, at_value
+from untilt.papers.schema import ExperimentSize, parse
+from untilt.papers.setting import CellSetting, at_value
 
 TEXT = """
 name = "tiny"
@@ -73,7 +73,7 @@ def values(results):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    return run(plan(TINY, Source(), tmp_path_factory.mktemp("whole")))
+    return run(plan(TINY, JudgedSource(), tmp_path_factory.mktemp("whole")))
 
 
 def test_every_combination_is_one_cell(undisturbed):
@@ -83,7 +83,7 @@ def test_every_combination_is_one_cell(undisturbed):
 
 
 def test_the_same_cell_gives_the_same_numbers(undisturbed, tmp_path):
-    again = run(plan(TINY, Source(), tmp_path), n_threads=2)
+    again = run(plan(TINY, JudgedSource(), tmp_path), n_threads=2)
     assert values(again) == values(undisturbed)
 
 
@@ -95,18 +95,21 @@ def test_no_bias_makes_theta_one_and_zero_differ(undisturbed):
 
 def test_the_full_size_shares_cells_with_the_default_one(tmp_path):
     both = parse({**tomllib.loads(TEXT), "size": {**asdict(TINY.full), "seeds": 1}}, where="t")
-    default, full = plan(both, Source(), tmp_path), plan(both, Source(), tmp_path, scale="full")
+    default, full = (
+        plan(both, JudgedSource(), tmp_path),
+        plan(both, JudgedSource(), tmp_path, scale="full"),
+    )
     assert (len(default.cells), len(full.cells)) == (4, 8)
     run(default)
     assert len(full.finished()) == 4
     assert (default.page_name, full.page_name) == ("tiny", "tiny-full")
     # Where a file has one size only, the full run is the default one.
-    alone = plan(TINY, Source(), tmp_path, scale="full")
+    alone = plan(TINY, JudgedSource(), tmp_path, scale="full")
     assert (alone.page_name, alone.size) == ("tiny", TINY.size)
 
 
 def test_a_stopped_run_goes_on_where_it_was(undisturbed, tmp_path):
-    what, seen = plan(TINY, Source(), tmp_path), []
+    what, seen = plan(TINY, JudgedSource(), tmp_path), []
 
     def stop_after_three(result):
         seen.append(result.cell)
@@ -124,7 +127,7 @@ def test_a_stopped_run_goes_on_where_it_was(undisturbed, tmp_path):
 
 
 def test_a_line_that_a_kill_cut_is_run_again(undisturbed, tmp_path):
-    what = plan(TINY, Source(), tmp_path)
+    what = plan(TINY, JudgedSource(), tmp_path)
     run(what)
     text = what.results.path.read_text()
     what.results.path.write_text(text[: len(text) - 40])
@@ -151,13 +154,13 @@ def test_killed_outright_and_started_again(undisturbed, tmp_path):
         time.sleep(0.05)
     running.send_signal(signal.SIGKILL)
     running.wait()
-    what = plan(TINY, Source(), tmp_path / "out")
+    what = plan(TINY, JudgedSource(), tmp_path / "out")
     assert 0 < len(what.finished()) < len(undisturbed)
     assert values(run(what)) == values(undisturbed)
 
 
 def test_a_foreign_line_is_an_error(tmp_path):
-    what = plan(TINY, Source(), tmp_path)
+    what = plan(TINY, JudgedSource(), tmp_path)
     what.results.path.parent.mkdir()
     what.results.path.write_text('{"something": "else"}\n')
     with pytest.raises(FileFormatError, match=r"line 1 of .* is no finished cell"):
@@ -249,7 +252,7 @@ def test_a_full_disk_leaves_whole_lines(tmp_path, monkeypatch):
 
 def test_a_changed_method_is_another_cell(tmp_path):
     """Results of an older file are kept but not taken for the new one's."""
-    run(plan(TINY, Source(), tmp_path))
+    run(plan(TINY, JudgedSource(), tmp_path))
     for change, left in (
         (('title = "Clicks"', 'title = "Raw clicks"'), 8),  # words change nothing
         (("queries = 15", "queries = 16"), 0),
@@ -257,26 +260,29 @@ def test_a_changed_method_is_another_cell(tmp_path):
         (("seeds = 2", "seeds = 3"), 8),
     ):
         changed = parse(tomllib.loads(TEXT.replace(*change)), where="tiny.toml")
-        assert len(plan(changed, Source(), tmp_path).finished()) == left
+        assert len(plan(changed, JudgedSource(), tmp_path).finished()) == left
 
 
 def test_quick_has_a_file_and_points_of_its_own(tmp_path):
-    what = plan(TINY, Source(), tmp_path, scale="quick")
+    what = plan(TINY, JudgedSource(), tmp_path, scale="quick")
     assert what.results.path.name == "tiny-made-quick.jsonl"
     assert [(c.row, c.x) for c in what.cells] == [("labels", None), ("clicks", 0.0)]
 
 
 def test_points_are_spread_over_the_axis():
     sweep = TINY.panels[0].sweep
-    assert points_of(TINY.panels[0], Size(points=2)) == (sweep.values[0], sweep.values[-1])
-    assert points_of(TINY.panels[0], Size(points=9)) == sweep.values
+    assert points_of(TINY.panels[0], ExperimentSize(points=2)) == (
+        sweep.values[0],
+        sweep.values[-1],
+    )
+    assert points_of(TINY.panels[0], ExperimentSize(points=9)) == sweep.values
 
 
 def test_sizes_are_checked(tmp_path):
     with pytest.raises(OptionError, match="seeds must be at least 1"):
-        plan(TINY, Source(), tmp_path, changes={"seeds": 0})
+        plan(TINY, JudgedSource(), tmp_path, changes={"seeds": 0})
     with pytest.raises(OptionError, match=r"has no 'seed'. Did you mean 'seeds'\?"):
-        plan(TINY, Source(), tmp_path, changes={"seed": 0})
+        plan(TINY, JudgedSource(), tmp_path, changes={"seed": 0})
 
 
 def test_appending_is_whole_lines(tmp_path):
@@ -292,10 +298,10 @@ def test_appending_is_whole_lines(tmp_path):
 
 
 def setting(panel=None, **sizes):
-    size = Size(**{"queries": 30, "test_queries": 12, "sessions_per_query": 20, "features": 6,
-                   **sizes})  # fmt: skip
-    train, test = Source().parts(seed=0, fold=1, size=size, most_queries=None)
-    return Setting(train, test, panel or TINY.panels[0], size, seed=0)
+    usual = {"queries": 30, "test_queries": 12, "sessions_per_query": 20, "features": 6}
+    size = ExperimentSize(**{**usual, **sizes})
+    train, test = JudgedSource().parts(seed=0, fold=1, size=size, most_queries=None)
+    return CellSetting(train, test, panel or TINY.panels[0], size, seed=0)
 
 
 def test_the_production_ranker_learns_from_the_share_that_the_size_says():
@@ -308,13 +314,13 @@ def test_the_production_ranker_learns_from_the_share_that_the_size_says():
 
 
 def test_the_value_of_the_axis_reaches_the_protocol_or_the_size():
-    panel, size = at_value(TINY.panels[0], Size(), 0.25)
-    assert (panel.parameters, size) == ({"theta": 0.25}, Size())
+    panel, size = at_value(TINY.panels[0], ExperimentSize(), 0.25)
+    assert (panel.parameters, size) == ({"theta": 0.25}, ExperimentSize())
     clicks = parse(tomllib.loads(TEXT.replace("protocol.theta", "size.clicks")), where="t").panels[
         0
     ]
-    assert at_value(clicks, Size(), 300.0)[1].clicks == 300
-    assert at_value(TINY.panels[0], Size(), None) == (TINY.panels[0], Size())
+    assert at_value(clicks, ExperimentSize(), 300.0)[1].clicks == 300
+    assert at_value(TINY.panels[0], ExperimentSize(), None) == (TINY.panels[0], ExperimentSize())
 
 
 def test_the_value_of_the_axis_reaches_the_row():
@@ -356,9 +362,11 @@ def test_three_rankers_share_the_harvested_traffic():
 
 def test_a_panel_may_have_several_times_the_clicks():
     panel = replace(TINY.panels[0], times=3, sweep=None)
-    assert at_value(panel, Size(clicks=100), None)[1] == Size(clicks=300)
-    assert at_value(panel, Size(sessions_per_query=5), None)[1] == Size(sessions_per_query=15)
-    assert at_value(panel, Size(), None)[1] == Size()
+    assert at_value(panel, ExperimentSize(clicks=100), None)[1] == ExperimentSize(clicks=300)
+    assert at_value(panel, ExperimentSize(sessions_per_query=5), None)[1] == ExperimentSize(
+        sessions_per_query=15
+    )
+    assert at_value(panel, ExperimentSize(), None)[1] == ExperimentSize()
 
 
 def test_a_quadratic_by_least_squares_leaves_out_what_is_far_from_it():
@@ -455,7 +463,7 @@ def test_a_weighting_is_that_of_its_document_unless_the_row_says_otherwise():
 
 
 def test_nothing_is_written_beside_the_results(tmp_path):
-    run(plan(TINY, Source(), tmp_path, scale="quick"))
+    run(plan(TINY, JudgedSource(), tmp_path, scale="quick"))
     assert sorted(str(p.relative_to(tmp_path)) for p in Path(tmp_path).rglob("*.*")) == [
         "results/tiny-made-quick.jsonl"
     ]

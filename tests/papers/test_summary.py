@@ -10,9 +10,9 @@ import pytest
 from untilt._core.statistics import student_quantile
 from untilt.errors import OptionError
 from untilt.papers.cells import Cell, Result, plan
-from untilt.papers.chart import Table, chart_of, tables_of
+from untilt.papers.chart import ChartTable, chart_of, tables_of
 from untilt.papers.claims import FAILS, HOLDS, OPEN, verdicts
-from untilt.papers.datasets import Source
+from untilt.papers.datasets import JudgedSource
 from untilt.papers.page import markdown, page, publish
 from untilt.papers.schema import load, names, parse
 from untilt.papers.summary import Summary
@@ -157,7 +157,7 @@ def test_further_figures_of_the_document_have_a_table_of_their_own():
 
 
 def test_markdown_shows_the_cells():
-    table = Table("t", ("method", "a|b"), (("x", "1.0"), ("longer", "22.0")))
+    table = ChartTable("t", ("method", "a|b"), (("x", "1.0"), ("longer", "22.0")))
     assert markdown(table) == [
         "| method | a\\|b |",
         "|---|---:|",
@@ -387,7 +387,7 @@ def test_the_page_says_what_the_tables_say(by_hand, tmp_path):
         + 'because = { made = "It must be so.", mq2008 = "Elsewhere." }\n'
     )
     hand = experiment(text)
-    what = plan(hand, Source(), tmp_path)
+    what = plan(hand, JudgedSource(), tmp_path)
     cells = {cell: cell for cell in what.cells}
     for cell, result in _as_planned(by_hand, cells).items():
         what.results.append(Result(cell, result, 1.0))
@@ -413,7 +413,7 @@ def test_the_page_says_how_rows_were_trained_by_group(tmp_path):
     grouped = experiment(
         text.replace('title = "A"\n[[row]]', 'title = "A"\ngroup = "Linear"\n[[row]]', 1)
     )
-    what = plan(grouped, Source(), tmp_path)
+    what = plan(grouped, JudgedSource(), tmp_path)
     for cell in what.cells:
         trained = {"l2": "0.3" if cell.seed else "3"} if cell.row == "a" else {"trees": "60"}
         what.results.append(Result(cell, {"ndcg@10": 0.5}, 1.0, trained))

@@ -8,20 +8,20 @@ import pytest
 from untilt import IPS, LinearRanker, PositionBias, evaluate
 from untilt.papers import methods
 from untilt.papers.cells import digest
-from untilt.papers.datasets import Source
+from untilt.papers.datasets import JudgedSource
 from untilt.papers.measures import measure
-from untilt.papers.schema import Panel, Row, Size, Sweep
-from untilt.papers.setting import Setting, at_value
+from untilt.papers.schema import ExperimentSize, Panel, Row, Sweep
+from untilt.papers.setting import CellSetting, at_value
 
-SMALL = Size(queries=60, test_queries=20, features=6, clicks_per_query=6.0, repeats=3)
+SMALL = ExperimentSize(queries=60, test_queries=20, features=6, clicks_per_query=6.0, repeats=3)
 PANEL = Panel("p", protocol="prs", binary=True)
 STRENGTHS = [1e-3, 1.0, 1e4]
 ROW = Row("r", "R", ranker="linear", weighting="ips", bias="true", tune={"l2": STRENGTHS})
 
 
 def setting_of(panel=PANEL, size=SMALL, seed=0):
-    train, test = Source().parts(seed=seed, fold=1, size=size, most_queries=None)
-    return Setting(train, test, panel, size, seed=seed)
+    train, test = JudgedSource().parts(seed=seed, fold=1, size=size, most_queries=None)
+    return CellSetting(train, test, panel, size, seed=seed)
 
 
 def weighted_dcg(log, ranker, theta):

@@ -6,17 +6,17 @@ import pytest
 
 from untilt import IPS, Naive, PowerLaw, RankSVM, estimate
 from untilt.bias.given import PageSteps
-from untilt.papers.datasets import Source
+from untilt.papers.datasets import JudgedSource
 from untilt.papers.measures import measure
-from untilt.papers.schema import Size, load
-from untilt.papers.setting import Setting
+from untilt.papers.schema import ExperimentSize, load
+from untilt.papers.setting import CellSetting
 
-SMALL = Size(queries=60, test_queries=10, features=6, sessions_per_query=8)
+SMALL = ExperimentSize(queries=60, test_queries=10, features=6, sessions_per_query=8)
 
 
 def setting_of(panel, **changes):
-    train, test = Source().parts(seed=0, fold=1, size=SMALL, most_queries=None)
-    return Setting(train, test, replace(panel, **changes), SMALL, seed=0)
+    train, test = JudgedSource().parts(seed=0, fold=1, size=SMALL, most_queries=None)
+    return CellSetting(train, test, replace(panel, **changes), SMALL, seed=0)
 
 
 def average_rank(log, ranker, curve):

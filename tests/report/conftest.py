@@ -324,7 +324,11 @@ def decision() -> d.Decision:
         ),
         plan=r.TrainingPlan(("clicks", "prs"), 300),
         training=r.Training(
-            (r.Candidate("prs", "new", "the one to try", "a.untilt", estimate("new", 1.1), True),),
+            (
+                r.TrainedCandidate(
+                    "prs", "new", "the one to try", "a.untilt", estimate("new", 1.1), True
+                ),
+            ),
             "new",
             0.25,
             default="new",

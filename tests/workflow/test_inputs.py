@@ -12,11 +12,11 @@ import untilt as ut
 from untilt.data.read import read_log as reading
 from untilt.errors import FileFormatError
 from untilt.workflow import stage_read
-from untilt.workflow.stage_read import Inputs
+from untilt.workflow.stage_read import RunInputs
 
 
 def fingerprint(source):
-    return Inputs().fingerprint(source)
+    return RunInputs().fingerprint(source)
 
 
 def edit(path, old, new):

@@ -127,7 +127,7 @@ def position_features(log: ClickLog) -> tuple[str, ...]:
     return tuple(found)
 
 
-class _Units(NamedTuple):
+class _LeakUnits(NamedTuple):
     """Impressions and clicks of documents or rows; `below`: not at the top of their list."""
 
     document: IntArray
@@ -136,8 +136,8 @@ class _Units(NamedTuple):
     shown_below: FloatArray
     clicked_below: FloatArray
 
-    def take(self, index: IntArray) -> "_Units":
-        return _Units(self.document[index], *(column[index] for column in self.counts))
+    def take(self, index: IntArray) -> "_LeakUnits":
+        return _LeakUnits(self.document[index], *(column[index] for column in self.counts))
 
     @property
     def counts(self) -> tuple[FloatArray, ...]:
@@ -145,7 +145,7 @@ class _Units(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _Evidence:
+class _LeakEvidence:
     """Units whose clicks are compared with a feature.
 
     Parameters
@@ -155,7 +155,7 @@ class _Evidence:
     indptr : the units are rows, in lists; None where they are documents
     """
 
-    units: _Units
+    units: _LeakUnits
     shown: FloatArray
     clicked: FloatArray
     indptr: IntArray | None
@@ -195,7 +195,7 @@ class _Evidence:
             yield "below-list", np.where(known, highest - x, -np.inf)
 
 
-def _of_documents(log: ClickLog) -> _Evidence:
+def _of_documents(log: ClickLog) -> _LeakEvidence:
     """In pieces: this is asked before a training that may be refused for want of memory."""
     sums = np.zeros((6, log.n_documents))
     for lists in _pieces(log):
@@ -205,8 +205,8 @@ def _of_documents(log: ClickLog) -> _Evidence:
         for number, each in enumerate((*rows.counts, shown, clicked)):
             sums[number] += sum_by(rows.document, each, log.n_documents)
     is_shown = np.flatnonzero(sums[-2])
-    units = _Units(np.arange(log.n_documents), *sums[:4]).take(is_shown)
-    return _Evidence(units, sums[4][is_shown], sums[5][is_shown], None)
+    units = _LeakUnits(np.arange(log.n_documents), *sums[:4]).take(is_shown)
+    return _LeakEvidence(units, sums[4][is_shown], sums[5][is_shown], None)
 
 
 def _pieces(log: ClickLog) -> Iterator[slice]:
@@ -219,7 +219,7 @@ def _pieces(log: ClickLog) -> Iterator[slice]:
         first = last
 
 
-def _in_lists(log: ClickLog) -> _Evidence:
+def _in_lists(log: ClickLog) -> _LeakEvidence:
     """Lists of some queries, drawn by their documents: more sessions change nothing in the draw."""
     order = child_generator(0, 5).permutation(log.n_queries)
     size = np.bincount(log.doc_query, minlength=log.n_queries)[order]
@@ -228,12 +228,12 @@ def _in_lists(log: ClickLog) -> _Evidence:
     filled = chosen[log.query] & (ragged.lengths(log.indptr) > 0)
     part = log.take(np.flatnonzero(filled)).collapse()
     shown = part.row_count.astype(np.float64)
-    return _Evidence(
+    return _LeakEvidence(
         _rows(part, slice(0, part.n_lists)), shown, shown * (part.label > 0), part.indptr
     )
 
 
-def _rows(log: ClickLog, lists: slice) -> _Units:
+def _rows(log: ClickLog, lists: slice) -> _LeakUnits:
     rows = _rows_of(log, lists)
     indptr = log.indptr[lists.start : lists.stop + 1] - rows.start
     clicked = (log.label[rows] > 0).astype(np.float64)
@@ -242,7 +242,7 @@ def _rows(log: ClickLog, lists: slice) -> _Units:
     shown = np.repeat(log.sessions[lists] * compares, length).astype(np.float64)
     below = shown.copy()
     below[indptr[:-1][length > 0]] = 0.0  # rows stand by position: the first is the top
-    return _Units(log.document[rows], shown, shown * clicked, below, below * clicked)
+    return _LeakUnits(log.document[rows], shown, shown * clicked, below, below * clicked)
 
 
 def _rows_of(log: ClickLog, lists: slice) -> slice:
@@ -255,7 +255,7 @@ def _usual(x: FloatArray) -> float:
     return float(np.median(known[:: 1 + len(known) // 1000])) if len(known) else 0.0
 
 
-def _cut(key: FloatArray, units: _Units) -> float | None:
+def _cut(key: FloatArray, units: _LeakUnits) -> float | None:
     """The least key above which nearly everything was clicked; None where there is none such."""
     if not _may_be_pure(key, units):
         return None
@@ -277,7 +277,7 @@ def _cut(key: FloatArray, units: _Units) -> float | None:
     return float(ordered[end + 1])
 
 
-def _may_be_pure(key: FloatArray, units: _Units) -> bool:
+def _may_be_pure(key: FloatArray, units: _LeakUnits) -> bool:
     """A look before the sorting: at the units down to the FEWEST-th clicked one."""
     clicked = key[units.clicked_below > 0]
     if len(clicked) < FEWEST:

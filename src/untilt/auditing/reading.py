@@ -19,9 +19,9 @@ from untilt._core.arrays import AnyArray, IntArray, sum_by
 from untilt._core.random import Seed, generator
 from untilt._core.statistics import holm
 from untilt.auditing.scores import (
-    Cells,
     RelevanceScore,
     Score,
+    ScoreCells,
     cells_of,
     feature_score,
     relevance_score,
@@ -487,7 +487,7 @@ def _kinds(values: AnyArray) -> tuple[IntArray, tuple[str, ...]]:
 
 def _against_others(
     log: ClickLog, kind: IntArray, names: tuple[str, ...]
-) -> Iterator[tuple[str, Cells]]:
+) -> Iterator[tuple[str, ScoreCells]]:
     """The largest kinds of lists, each against all others; of two kinds one says it all."""
     sessions = sum_by(kind, log.sessions, len(names))
     largest = np.argsort(-sessions, kind="stable")[:MOST_KINDS]
@@ -507,12 +507,12 @@ def _grouped(log: ClickLog, kind: IntArray, n_kinds: int) -> PositionCounts:
     return position_counts(log, position=position, depth=log.depth * n_kinds)
 
 
-def grouped_cells(log: ClickLog, kind: IntArray, n_kinds: int, which: int) -> Cells:
+def grouped_cells(log: ClickLog, kind: IntArray, n_kinds: int, which: int) -> ScoreCells:
     """Documents at positions, their rows of one kind (rows,) against the others."""
     return cells_of(_grouped(log, kind, n_kinds), n_kinds, which)
 
 
-def _level(cells: Cells, question: Question, level: float) -> Iterator[ReadingTest]:
+def _level(cells: ScoreCells, question: Question, level: float) -> Iterator[ReadingTest]:
     score = cells.level()
     if score.is_possible:
         # The ratio itself can be 0, so its interval is on its own scale, of the test's width.
@@ -521,7 +521,9 @@ def _level(cells: Cells, question: Question, level: float) -> Iterator[ReadingTe
         yield _test(score, question, (ratio, max(0.0, ratio - half), ratio + half))
 
 
-def _slope(cells: Cells, question: Question, level: float, reach: int) -> Iterator[ReadingTest]:
+def _slope(
+    cells: ScoreCells, question: Question, level: float, reach: int
+) -> Iterator[ReadingTest]:
     score = cells.slope()
     if score.is_possible:
         half = score.half_width(level)
@@ -531,7 +533,7 @@ def _slope(cells: Cells, question: Question, level: float, reach: int) -> Iterat
         yield replace(_test(score, question, (middle, low, high)), detail="slope", position=reach)
 
 
-def _spread(cells: Cells, question: Question, level: float) -> Iterator[ReadingTest]:
+def _spread(cells: ScoreCells, question: Question, level: float) -> Iterator[ReadingTest]:
     score = cells.spread()
     if score.is_possible:
         half = score.half_width(level)

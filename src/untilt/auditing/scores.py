@@ -89,7 +89,7 @@ class Score:
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class ScoreCells:
     """Documents at positions whose sessions are of two kinds, with both among them.
 
     Parameters
@@ -164,7 +164,7 @@ class Cells:
         return Score(*(sum_by(self.query, each) for each in (score, variance, information)))
 
 
-def cells_of(counts: PositionCounts, n_kinds: int, kind: int) -> Cells:
+def cells_of(counts: PositionCounts, n_kinds: int, kind: int) -> ScoreCells:
     """One kind of sessions against the others; position k of kind g is (k - 1) n_kinds + g + 1."""
     owner, place = counts.document_index, counts.position_index
     is_chosen, k = place % n_kinds == kind, place // n_kinds
@@ -184,7 +184,7 @@ def cells_of(counts: PositionCounts, n_kinds: int, kind: int) -> Cells:
     document = key[tells] // depth
     query = np.unique(counts.query[document], return_inverse=True)[1]
     columns = (each[tells] for each in (n1, c1, n0, c0))
-    return Cells(query, document, key[tells] % depth + 1, *columns)
+    return ScoreCells(query, document, key[tells] % depth + 1, *columns)
 
 
 # Do clicks of better and of weaker documents fall alike with the position?

@@ -13,7 +13,7 @@ CELL = 56  # pixels of a cell, where there is room
 LEAST = 0.12  # of the darkest colour: the lightest cell is still seen
 
 
-class Cells(Protocol):
+class GridCells(Protocol):
     """What a chart needs to know of a grid: its size, and (cells,) where each cell lies."""
 
     @property
@@ -34,7 +34,7 @@ class Cells(Protocol):
 
 
 def grid_chart(
-    layout: Cells, curve: Curve, *, value_title: str = "examination", theme: Theme = FILE
+    layout: GridCells, curve: Curve, *, value_title: str = "examination", theme: Theme = FILE
 ) -> "alt.LayerChart":
     """A map of the grid: the darker a cell, the larger its value, which stands in it.
 
@@ -68,7 +68,7 @@ def grid_chart(
     return alt.layer(cells, texts).properties(width=width, height=min(CELL, 36) * layout.rows)
 
 
-def _cells(layout: Cells, curve: Curve, value_title: str) -> list[dict[str, Any]]:
+def _cells(layout: GridCells, curve: Curve, value_title: str) -> list[dict[str, Any]]:
     points = [point for point in curve.points() if point[1] is not None]
     most = max((point[1] for point in points if point[1] is not None), default=1.0)
     rows = []

@@ -27,7 +27,7 @@ METRIC = "ndcg@10"
 
 
 @dataclass(frozen=True)
-class Size:
+class DemoSize:
     """How much the demo does."""
 
     queries: int
@@ -36,11 +36,11 @@ class Size:
     trees: int
 
 
-FULL = Size(queries=1500, features=30, sessions=150_000, trees=60)
-QUICK = Size(queries=500, features=12, sessions=40_000, trees=25)
+FULL = DemoSize(queries=1500, features=30, sessions=150_000, trees=60)
+QUICK = DemoSize(queries=500, features=12, sessions=40_000, trees=25)
 
 
-def run(out: Output, size: Size, folder: Path, *, seed: int, force: bool = False) -> None:
+def run(out: Output, size: DemoSize, folder: Path, *, seed: int, force: bool = False) -> None:
     """All steps, in order."""
     started = time.monotonic()
     RunFolder(folder).check(force=force)
@@ -56,7 +56,7 @@ def run(out: Output, size: Size, folder: Path, *, seed: int, force: bool = False
     out.path(f"Done in {seconds:.0f} s. The report of step 4", result.report)
 
 
-def make_data(out: Output, size: Size, seed: int) -> tuple[JudgedLists, JudgedLists]:
+def make_data(out: Output, size: DemoSize, seed: int) -> tuple[JudgedLists, JudgedLists]:
     """Judged lists, seven tenths to learn from."""
     with progress("making data"):
         judged = make_judged(size.queries, size.features, seed=seed)
@@ -70,7 +70,7 @@ def make_data(out: Output, size: Size, seed: int) -> tuple[JudgedLists, JudgedLi
     return train, test
 
 
-def make_clicks(out: Output, train: JudgedLists, size: Size, seed: int) -> Simulation:
+def make_clicks(out: Output, train: JudgedLists, size: DemoSize, seed: int) -> Simulation:
     """Sessions of simulated readers on the lists of three weak rankers."""
     with progress("simulating clicks"):
         simulation = simulate(train, Harvest(), n_sessions=size.sessions, seed=seed)
@@ -101,7 +101,7 @@ def look_at_clicks(out: Output, simulation: Simulation) -> None:
 
 
 def decide(
-    out: Output, simulation: Simulation, size: Size, folder: Path, seed: int, *, force: bool
+    out: Output, simulation: Simulation, size: DemoSize, folder: Path, seed: int, *, force: bool
 ) -> RunResult:
     """What `untilt run` does with a log: nothing of the truth is used."""
     out.heading("4. From the log to a decision, as `untilt run LOG` does it")
@@ -150,7 +150,12 @@ def compare_curves(out: Output, simulation: Simulation, result: RunResult) -> No
 
 
 def compare_with_labels(
-    out: Output, simulation: Simulation, result: RunResult, test: JudgedLists, size: Size, seed: int
+    out: Output,
+    simulation: Simulation,
+    result: RunResult,
+    test: JudgedLists,
+    size: DemoSize,
+    seed: int,
 ) -> None:
     """All orders by the labels of queries set aside, and how much of the gap was closed."""
     quality = _quality(simulation, result, test, size, seed)
@@ -178,7 +183,7 @@ def compare_with_labels(
 
 
 def _quality(
-    simulation: Simulation, result: RunResult, test: JudgedLists, size: Size, seed: int
+    simulation: Simulation, result: RunResult, test: JudgedLists, size: DemoSize, seed: int
 ) -> dict[str, Evaluation]:
     with progress("training on labels, to compare with"):
         skyline = LambdaMART(n_trees=size.trees, seed=seed).fit(simulation.truth.judged)

@@ -16,7 +16,7 @@ from untilt.papers.layouts import LAYOUTS, MADE
 
 if TYPE_CHECKING:
     from untilt._core.statistics import Interval
-    from untilt.papers.cells import Plan, Scale
+    from untilt.papers.cells import ReproductionPlan, Scale
     from untilt.papers.claims import Verdict
     from untilt.papers.summary import Summary
 
@@ -110,7 +110,7 @@ def reproduce(
         _run(output, what, out, threads, tuple(each.value for each in chart or [Picture.SVG]))
 
 
-def _pages(out: Path, what: "Plan") -> list[str]:
+def _pages(out: Path, what: "ReproductionPlan") -> list[str]:
     """Names of pages that may be somebody's own: results in the folder say that they are ours."""
     if any((out / "results").glob("*.jsonl")):
         return []
@@ -143,7 +143,7 @@ def _plan(
     seeds: int | None,
     folds: int | None,
     queries: int | None,
-) -> "Plan":
+) -> "ReproductionPlan":
     from untilt.papers.cells import plan
     from untilt.papers.datasets import source_of
     from untilt.papers.schema import load
@@ -159,7 +159,9 @@ def _plan(
     return plan(experiment, source, out, scale=scale, changes=changes)
 
 
-def _run(output: Output, what: "Plan", out: Path, threads: int, formats: tuple[str, ...]) -> None:
+def _run(
+    output: Output, what: "ReproductionPlan", out: Path, threads: int, formats: tuple[str, ...]
+) -> None:
     from untilt.papers.cells import run
     from untilt.papers.claims import verdicts
     from untilt.papers.page import publish
@@ -188,7 +190,9 @@ def _run(output: Output, what: "Plan", out: Path, threads: int, formats: tuple[s
         output.path("  file", path)
 
 
-def _report(output: Output, what: "Plan", summary: "Summary", decided: "list[Verdict]") -> None:
+def _report(
+    output: Output, what: "ReproductionPlan", summary: "Summary", decided: "list[Verdict]"
+) -> None:
     from untilt._core.printed import as_table
     from untilt.papers.chart import tables_of
     from untilt.papers.page import setting
@@ -207,7 +211,7 @@ def _report(output: Output, what: "Plan", summary: "Summary", decided: "list[Ver
 
 def _record(
     output: Output,
-    what: "Plan",
+    what: "ReproductionPlan",
     summary: "Summary",
     decided: "list[Verdict]",
     files: list[Path],

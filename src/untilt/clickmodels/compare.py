@@ -654,7 +654,7 @@ _MEANING = {
 
 
 @dataclass(frozen=True)
-class Advice:
+class ClickModelAdvice:
     """Is the position-based model enough for this log?
 
     best : name of the best model; enough : whether PBM is as good or nearly so
@@ -673,14 +673,14 @@ class Advice:
         return " ".join(self.sentences)
 
 
-def advise(comparison: ModelComparison) -> Advice | None:
+def advise(comparison: ModelComparison) -> ClickModelAdvice | None:
     """The advice; None where the position-based model was not compared."""
     if REFERENCE not in [entry.name for entry in comparison]:
         return None
     best, pbm = comparison.best, comparison[REFERENCE]
     curve = CURVE_IS_RIGHT
     if best.name == REFERENCE:
-        return Advice(best.name, True, None, 0.0, (PBM_BEST, curve))
+        return ClickModelAdvice(best.name, True, None, 0.0, (PBM_BEST, curve))
     ours, theirs = pbm.conditional_perplexity.value, best.conditional_perplexity.value
     share = (ours - theirs) / (ours - 1)
     gain = best.gain if comparison.reference == REFERENCE else None
@@ -691,8 +691,8 @@ def advise(comparison: ModelComparison) -> Advice | None:
     else:
         answer = AHEAD(model=best.name, share=share)
         meaning = _MEANING.get(best.model.family, _MEANING["browsing"])
-        return Advice(best.name, False, gain, share, (answer, meaning))
-    return Advice(best.name, True, gain, share, (answer, curve))
+        return ClickModelAdvice(best.name, False, gain, share, (answer, meaning))
+    return ClickModelAdvice(best.name, True, gain, share, (answer, curve))
 
 
 MOST_BANDS = 5  # bands of more curves than this hide each other

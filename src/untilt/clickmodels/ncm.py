@@ -28,7 +28,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, check_choice
 from untilt.networks.batches import PaddedLists, padded_rows
 from untilt.networks.mlp import Optimiser, jax_modules, normalisation, normalised
-from untilt.networks.training import Loss, Stopping, Trained, train
+from untilt.networks.training import Loss, StoppingRule, Trained, train
 
 _LISTS = 4096  # read at once
 _STATES = 2**16  # of which one step is taken at once when click patterns are enumerated
@@ -498,7 +498,7 @@ class NCM(click_model.ClickModel):
             log.take(np.flatnonzero(held_out), count=held_out[held_out > 0]),
         )
 
-    def _stopping(self, held_out: ClickLog, features: FeatureArray) -> Stopping:
+    def _stopping(self, held_out: ClickLog, features: FeatureArray) -> StoppingRule:
         """By the log-likelihood of the sessions held out."""
         log, x, own = held_out, features.astype(np.float64), self._vector_index(held_out)
 
@@ -511,7 +511,7 @@ class NCM(click_model.ClickModel):
             p = conditional(Reader.of(double), pages, log.label)
             return float(np.dot(np.log(np.where(log.label > 0, p, 1 - p)), log.row_count))
 
-        return Stopping(value, self.patience)
+        return StoppingRule(value, self.patience)
 
     def _batches(self, log: ClickLog) -> PaddedLists:
         return PaddedLists(

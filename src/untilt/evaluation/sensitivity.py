@@ -324,7 +324,7 @@ def sensitivity_of(
         raise OptionError(f"trust must lie above 0, up to {MOST_TRUST:g}. Got {trust} instead.")
     if estimates.inputs is None:
         raise OptionError("these estimates do not know their log: make them by untilt.estimate.")
-    pair = _Pair(estimates, system, baseline, estimates.inputs)
+    pair = _SystemPair(estimates, system, baseline, estimates.inputs)
     now = pair.now
     found: list[Cause | None] = []
     if now.value != 0 and np.isfinite(now.value):
@@ -338,7 +338,7 @@ def sensitivity_of(
 
 
 @dataclass(frozen=True, eq=False)
-class _Pair:
+class _SystemPair:
     """Two systems whose difference is computed again."""
 
     estimates: Estimates
@@ -419,7 +419,7 @@ def _both_ways(
     return _search(at, last, now).nearer(_search(at, -last, now))
 
 
-def _of_curve(pair: _Pair, factor: float) -> Iterator[Cause]:
+def _of_curve(pair: _SystemPair, factor: float) -> Iterator[Cause]:
     """Slope of the curve, one position alone, and drift where repeated positions made the curve."""
     bias, now = pair.inputs.bias, pair.now
     depth = min(bias.depth, pair.inputs.cells.depth)
@@ -445,7 +445,7 @@ def _of_curve(pair: _Pair, factor: float) -> Iterator[Cause]:
         )
 
 
-def _of_position(pair: _Pair, factor: float, depth: int) -> Cause:
+def _of_position(pair: _SystemPair, factor: float, depth: int) -> Cause:
     """Of the positions with the steepest derivatives, the one that turns first or moves most."""
     now, bias = pair.now, pair.inputs.bias
 
@@ -461,7 +461,7 @@ def _of_position(pair: _Pair, factor: float, depth: int) -> Cause:
     return _cause("position", (1 / factor, factor), ends, turns[k], position=rank)
 
 
-def _of_trust(pair: _Pair, share: float) -> Cause:
+def _of_trust(pair: _SystemPair, share: float) -> Cause:
     cells, bias = pair.inputs.cells, pair.inputs.bias
     counts, alpha, _ = cells.under(bias)
     k, rank = cells.position, ranks_of(cells.log.layout, cells.depth)[cells.position - 1]
@@ -478,7 +478,7 @@ def _of_trust(pair: _Pair, share: float) -> Cause:
     return _cause("trust", (0.0, share), [now, trusting(share)], _search(trusting, MOST_TRUST, now))
 
 
-def _of_clip(pair: _Pair) -> Cause | None:
+def _of_clip(pair: _SystemPair) -> Cause | None:
     evaluator = pair.inputs.evaluator
     if not evaluator.takes("clip"):
         return None
@@ -495,7 +495,7 @@ def _of_clip(pair: _Pair) -> Cause | None:
     return _cause("clip", (0.0, most), ends, turns, used=used)
 
 
-def _of_bounds(pair: _Pair) -> Cause | None:
+def _of_bounds(pair: _SystemPair) -> Cause | None:
     """The least and the greatest difference over the levels of positions that nothing joins."""
     bounds = pair.inputs.bias.bounds
     if bounds is None:
@@ -519,7 +519,7 @@ def _of_bounds(pair: _Pair) -> Cause | None:
     )
 
 
-def _of_queries(pair: _Pair) -> Cause | None:
+def _of_queries(pair: _SystemPair) -> Cause | None:
     """(D - d_q) / (N - n_q) without query q. Whose sum of d_q turns depends on no norm, so leaving
     out the largest first needs the fewest queries."""
     sums = pair.inputs.sums((pair.baseline, pair.system))
@@ -548,7 +548,7 @@ def _of_queries(pair: _Pair) -> Cause | None:
     )
 
 
-def _of_time(pair: _Pair) -> Cause | None:
+def _of_time(pair: _SystemPair) -> Cause | None:
     """The difference in the earlier and in the later half of the sessions, where times are known.
 
     Two halves that differ clearly are continued as a straight line: flips_at is how many times the

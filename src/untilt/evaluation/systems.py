@@ -46,7 +46,7 @@ from untilt.evaluation.uncertainty import Sums, covariance_of, curve_degrees
 from untilt.evaluation.unshown import Worth
 
 
-class Shown:
+class LoggedOrder:
     """The type of `shown`: the order that the log itself showed, list by list."""
 
     def __repr__(self) -> str:
@@ -56,9 +56,9 @@ class Shown:
         return "shown"
 
 
-shown: Final = Shown()
+shown: Final = LoggedOrder()
 NOTHING: Final = ""  # the name of a system that shows nothing
-System = Shown | Predicts | npt.ArrayLike
+System = LoggedOrder | Predicts | npt.ArrayLike
 Systems = System | Mapping[str, System]
 
 
@@ -67,7 +67,7 @@ def named_systems(systems: Systems) -> dict[str, System]:
     if isinstance(systems, Mapping):
         named = {str(name): system for name, system in systems.items()}
     else:
-        named = {"shown" if isinstance(systems, Shown) else "system": systems}
+        named = {"shown" if isinstance(systems, LoggedOrder) else "system": systems}
     if not named:
         raise OptionError("no system to evaluate. Give at least one, such as {'new': ranker}.")
     return named
@@ -181,7 +181,7 @@ def sums_of_discounts(
 
 def system_scores(system: System, pool: Pool, name: str) -> FloatArray | None:
     """(pool documents,) scores; None for the logged order."""
-    return None if isinstance(system, Shown) else scores_of(system, pool, name)
+    return None if isinstance(system, LoggedOrder) else scores_of(system, pool, name)
 
 
 def query_totals(pool: Pool, credit: Credit, at: Discounts) -> FloatArray:

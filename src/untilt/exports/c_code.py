@@ -21,7 +21,7 @@ from untilt._core.files import scratch_folder
 from untilt._version import __version__
 from untilt.catalog import method
 from untilt.errors import FileFormatError, OptionError
-from untilt.exports.format import Files, Format, Target
+from untilt.exports.format import ExportFiles, Format, Target
 from untilt.exports.forms import Forest, LinearForm, SingleArray
 
 _WALK = """\
@@ -61,7 +61,7 @@ class CCode(Format):
 
     endings: ClassVar[Mapping[type[Any], str]] = {Forest: ".c", LinearForm: ".c"}
 
-    def files(self, form: Forest | LinearForm, target: Target) -> Files:
+    def files(self, form: Forest | LinearForm, target: Target) -> ExportFiles:
         """The code and its header."""
         name = identifier(target.name)
         body = _linear(form, name) if isinstance(form, LinearForm) else _trees(form, name)
@@ -75,7 +75,7 @@ class CCode(Format):
             f"#ifdef __cplusplus\n}}\n#endif\n#endif\n"
         )
         code = _head(name, target.beside(".h")) + body
-        return Files(code, beside={".h": header}, commands=_commands(target))
+        return ExportFiles(code, beside={".h": header}, commands=_commands(target))
 
     def scores(self, path: Path, names: tuple[str, ...], features: SingleArray) -> FloatArray:  # noqa: ARG002
         """The code, compiled by the system's compiler in a folder of its own."""

@@ -40,7 +40,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Files:
+class ExportFiles:
     """What a format writes.
 
     Parameters
@@ -72,7 +72,7 @@ class Format:
     unsigned: ClassVar[bool] = False
 
     @abstractmethod
-    def files(self, form: Any, target: Target) -> Files:
+    def files(self, form: Any, target: Target) -> ExportFiles:
         """The model and what belongs to it; `form` is one that `endings` names."""
 
     @abstractmethod

@@ -10,7 +10,7 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray
 from untilt.catalog import method
-from untilt.exports.format import Files, Format, Target
+from untilt.exports.format import ExportFiles, Format, Target
 from untilt.exports.forms import Forest, SingleArray
 
 _FORBIDDEN = re.compile(r"""[\s",:\[\]{}=]""")
@@ -27,9 +27,9 @@ class LightGBMText(Format):
 
     endings: ClassVar[Mapping[type[Any], str]] = {Forest: ".txt"}
 
-    def files(self, form: Forest, target: Target) -> Files:  # noqa: ARG002
+    def files(self, form: Forest, target: Target) -> ExportFiles:  # noqa: ARG002
         """The text alone."""
-        return Files(with_objective(_with_names(form.text, form.names)))
+        return ExportFiles(with_objective(_with_names(form.text, form.names)))
 
     def scores(self, path: Path, names: tuple[str, ...], features: SingleArray) -> FloatArray:  # noqa: ARG002
         """LightGBM, which is here."""

@@ -12,7 +12,7 @@ from untilt._core.arrays import FloatArray
 from untilt._version import __version__
 from untilt.catalog import method
 from untilt.exports.engine_trees import read_json
-from untilt.exports.format import Files, Format, Target
+from untilt.exports.format import ExportFiles, Format, Target
 from untilt.exports.forms import LinearForm, SingleArray
 
 FORMAT = "untilt linear ranker"
@@ -34,7 +34,7 @@ class LinearJson(Format):
     endings: ClassVar[Mapping[type[Any], str]] = {LinearForm: ".json"}
     adds_constant: ClassVar[bool] = False
 
-    def files(self, form: LinearForm, target: Target) -> Files:  # noqa: ARG002
+    def files(self, form: LinearForm, target: Target) -> ExportFiles:  # noqa: ARG002
         """The weights alone."""
         weights = zip(form.names, form.weights.tolist(), strict=True)
         record = {
@@ -46,7 +46,7 @@ class LinearJson(Format):
             **({} if form.fill is None else {"missing": form.missing}),
             "features": [{"name": name, "weight": weight} for name, weight in weights],
         }
-        return Files(json.dumps(record, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+        return ExportFiles(json.dumps(record, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
 
     def scores(self, path: Path, names: tuple[str, ...], features: SingleArray) -> FloatArray:
         """The sum of weight times feature, as the file says."""

@@ -27,7 +27,7 @@ from untilt.exports.engine_trees import (
     single_of,
     summed,
 )
-from untilt.exports.format import CONSTANT, Files, Format, Target
+from untilt.exports.format import CONSTANT, ExportFiles, Format, Target
 from untilt.exports.forms import (
     Forest,
     LinearForm,
@@ -75,7 +75,7 @@ class LtrPlugin(Format):
     adds_constant: ClassVar[bool] = False
     unsigned: ClassVar[bool] = True
 
-    def files(self, form: Forest | LinearForm, target: Target) -> Files:
+    def files(self, form: Forest | LinearForm, target: Target) -> ExportFiles:
         """The model, its feature set, a query that re-ranks with it, and the commands."""
         check_names(form.names, f"{self.engine} LTR")
         if isinstance(form, LinearForm):
@@ -84,7 +84,7 @@ class LtrPlugin(Format):
             check_depth(form, f"{self.engine} LTR")
             kind, definition = "model/xgboost+json", _trees(form)
         model = {"name": target.name, "model": {"type": kind, "definition": definition}}
-        return Files(
+        return ExportFiles(
             model=json.dumps({"model": model}, ensure_ascii=False) + "\n",
             beside={".query.json": _query(target)},
             templates={".features.json": _feature_set(form.names)},

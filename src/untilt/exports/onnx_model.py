@@ -20,7 +20,7 @@ import numpy as np
 from untilt._core.arrays import AnyArray, FloatArray
 from untilt._version import __version__
 from untilt.catalog import method
-from untilt.exports.format import Files, Format, Target
+from untilt.exports.format import ExportFiles, Format, Target
 from untilt.exports.forms import Forest, LinearForm, NetworkForm, SingleArray
 from untilt.exports.onnx_reader import run_onnx
 from untilt.networks.mlp import Network
@@ -43,9 +43,9 @@ class OnnxModel(Format):
         Forest: ".onnx", LinearForm: ".onnx", NetworkForm: ".onnx",
     }  # fmt: skip
 
-    def files(self, form: Forest | LinearForm | NetworkForm, target: Target) -> Files:
+    def files(self, form: Forest | LinearForm | NetworkForm, target: Target) -> ExportFiles:
         """The model alone."""
-        graph = Graph()
+        graph = OnnxGraph()
         x = graph.add("Cast", _INPUT, to=_DOUBLE)
         if isinstance(form, Forest):
             score = _ensemble(graph, form, x)
@@ -54,7 +54,7 @@ class OnnxModel(Format):
         else:
             score = _networks(graph, form, x)
         graph.add("Cast", score, to=_FLOAT, output=_OUTPUT)
-        return Files(graph.model(target.name, form.names))
+        return ExportFiles(graph.model(target.name, form.names))
 
     def scores(self, path: Path, names: tuple[str, ...], features: SingleArray) -> FloatArray:  # noqa: ARG002
         """By onnxruntime where it is installed, else by an evaluator of the operators."""
@@ -64,7 +64,7 @@ class OnnxModel(Format):
 # ---- the graphs
 
 
-def _ensemble(graph: "Graph", forest: Forest, x: str) -> str:
+def _ensemble(graph: "OnnxGraph", forest: Forest, x: str) -> str:
     columns: dict[str, list[Any]] = {
         name: []
         for name in ("treeids", "nodeids", "featureids", "truenodeids", "falsenodeids",
@@ -102,20 +102,20 @@ def _ensemble(graph: "Graph", forest: Forest, x: str) -> str:
     )
 
 
-def _linear(graph: "Graph", form: LinearForm, x: str) -> str:
+def _linear(graph: "OnnxGraph", form: LinearForm, x: str) -> str:
     x = _filled(graph, x, form.fill)
     weights = graph.constant(form.weights[:, None].astype(np.float64))
     return graph.add("Add", graph.add("MatMul", x, weights), graph.number(form.constant))
 
 
-def _filled(graph: "Graph", x: str, fill: float | None) -> str:
+def _filled(graph: "OnnxGraph", x: str, fill: float | None) -> str:
     """x with a number in place of NaN; x itself where there is none."""
     if fill is None:
         return x
     return graph.add("Where", graph.add("IsNaN", x), graph.number(fill), x)
 
 
-def _networks(graph: "Graph", form: NetworkForm, x: str) -> str:
+def _networks(graph: "OnnxGraph", form: NetworkForm, x: str) -> str:
     """The sum of the parts."""
     x, total = _filled(graph, x, form.fill), ""
     for weight, network, as_share in form.parts:
@@ -127,7 +127,7 @@ def _networks(graph: "Graph", form: NetworkForm, x: str) -> str:
     return total
 
 
-def _forward(graph: "Graph", network: Network, x: str) -> str:
+def _forward(graph: "OnnxGraph", network: Network, x: str) -> str:
     """Normalise, then the layers; see `untilt.networks.mlp.Network`."""
     if network.transform == "log1p":
         one = graph.add("Add", graph.add("Abs", x), graph.number(1.0))
@@ -146,7 +146,7 @@ def _forward(graph: "Graph", network: Network, x: str) -> str:
     return x
 
 
-def _activated(graph: "Graph", activation: str, x: str) -> str:
+def _activated(graph: "OnnxGraph", activation: str, x: str) -> str:
     """By operators that there are in double precision: onnxruntime has no Elu of doubles."""
     if activation == "identity":
         return x
@@ -167,7 +167,7 @@ def _activated(graph: "Graph", activation: str, x: str) -> str:
 
 
 @dataclass
-class Graph:
+class OnnxGraph:
     """Nodes and constants, as messages; `add` gives the name of what a node puts out."""
 
     nodes: list[bytes] = field(default_factory=list)

@@ -32,7 +32,7 @@ from untilt.exports.engine_trees import (
     single_of,
     summed,
 )
-from untilt.exports.format import CONSTANT, Files, Format, Target
+from untilt.exports.format import CONSTANT, ExportFiles, Format, Target
 from untilt.exports.forms import (
     Forest,
     LinearForm,
@@ -73,7 +73,7 @@ class Solr(Format):
     endings: ClassVar[Mapping[type[Any], str]] = {Forest: ".json", LinearForm: ".json"}
     adds_constant: ClassVar[bool] = False
 
-    def files(self, form: Forest | LinearForm, target: Target) -> Files:
+    def files(self, form: Forest | LinearForm, target: Target) -> ExportFiles:
         """The model, the feature store, and the requests."""
         check_names(form.names, "Solr")
         notes: tuple[Fact, ...] = ()
@@ -83,7 +83,7 @@ class Solr(Format):
         else:
             check_depth(form, "Solr")
             model, notes = _trees(form, target)
-        return Files(
+        return ExportFiles(
             model=model,
             templates={".features.json": _feature_store(form.names, target)},
             commands=_commands(target),

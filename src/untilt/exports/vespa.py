@@ -20,7 +20,7 @@ from untilt._version import __version__
 from untilt.catalog import method
 from untilt.errors import FileFormatError
 from untilt.exports.engine_trees import Nodes, indices, read_json, summed
-from untilt.exports.format import Files, Format, Target
+from untilt.exports.format import ExportFiles, Format, Target
 from untilt.exports.forms import (
     Forest,
     LinearForm,
@@ -58,7 +58,7 @@ class Vespa(Format):
 
     endings: ClassVar[Mapping[type[Any], str]] = {Forest: ".json", LinearForm: ".expression"}
 
-    def files(self, form: Forest | LinearForm, target: Target) -> Files:
+    def files(self, form: Forest | LinearForm, target: Target) -> ExportFiles:
         """The model and a rank profile that uses it."""
         check_names(form.names, "Vespa")
         names = [feature_name(name, number) for number, name in enumerate(form.names)]
@@ -67,7 +67,7 @@ class Vespa(Format):
         else:
             check_depth(form, "Vespa")
             model, use = _trees(form, names), f'lightgbm("{target.path.name}")'
-        return Files(
+        return ExportFiles(
             model=model,
             templates={".profile": _profile(form.names, names, use, target)},
             commands=_commands(target, linear=isinstance(form, LinearForm)),

@@ -16,7 +16,7 @@ import numpy as np
 from untilt._core.arrays import BoolArray, FloatArray, IntArray
 from untilt.catalog import method
 from untilt.exports.engine_trees import Nodes, below, indices, read_json, single_of, summed
-from untilt.exports.format import Files, Format, Target
+from untilt.exports.format import ExportFiles, Format, Target
 from untilt.exports.forms import Forest, SingleArray, Tree, next32, text32
 from untilt.facts import note
 
@@ -39,7 +39,7 @@ class XGBoostJson(Format):
 
     endings: ClassVar[Mapping[type[Any], str]] = {Forest: ".json"}
 
-    def files(self, form: Forest, target: Target) -> Files:  # noqa: ARG002
+    def files(self, form: Forest, target: Target) -> ExportFiles:  # noqa: ARG002
         """The model alone."""
         d, n = len(form.names), len(form.trees)
         trees = ",".join(_tree(tree, number, d) for number, tree in enumerate(form.trees))
@@ -61,7 +61,7 @@ class XGBoostJson(Format):
         booster = f'{{"model":{_with(model, "trees", f"[{trees}]")},"name":"gbtree"}}'
         learner = _with(head, "gradient_booster", booster)
         text = f'{{"learner":{learner},"version":[2,1,0]}}\n'
-        return Files(text, notes=(XGBOOST_OBJECTIVE,))
+        return ExportFiles(text, notes=(XGBOOST_OBJECTIVE,))
 
     def scores(self, path: Path, names: tuple[str, ...], features: SingleArray) -> FloatArray:
         """XGBoost's JSON; columns by name where it has names."""

@@ -51,7 +51,7 @@ Loss = Callable[[Params, Mapping[str, Array]], Array]
 
 
 @dataclass(frozen=True)
-class Stopping:
+class StoppingRule:
     """Judges the parameters after every epoch; the best are kept.
 
     Training stops when the value has not improved for `patience` epochs, or never where it is None.
@@ -143,7 +143,7 @@ class NetworkTraining:
     epochs: int
     constants: Mapping[str, AnyArray] | None = None
     max_steps: int | None = None
-    stopping: Stopping | None = None
+    stopping: StoppingRule | None = None
     companion: Companion | None = None
     checkpoint: str | os.PathLike[str] | None = None
     fingerprint: str = ""
@@ -432,7 +432,7 @@ def after_epoch(
     )
 
 
-def judged(at: Progress, stopping: Stopping | None) -> Progress:
+def judged(at: Progress, stopping: StoppingRule | None) -> Progress:
     """With the value on held-out data, and the best parameters so far."""
     if stopping is None:
         return at
@@ -444,7 +444,7 @@ def judged(at: Progress, stopping: Stopping | None) -> Progress:
     return at._replace(best=at.params, best_epoch=at.epoch) if better else at
 
 
-def is_stopped(at: Progress, stopping: Stopping | None) -> bool:
+def is_stopped(at: Progress, stopping: StoppingRule | None) -> bool:
     """Whether the value has not improved for too long."""
     if stopping is None or stopping.patience is None:
         return False
@@ -506,7 +506,7 @@ def _leaves(tree: Params) -> tuple[AnyArray, ...]:
     return tuple(np.asarray(leaf) for leaf in jax.device_get(jax.tree.leaves(tree)))
 
 
-def result_of(at: Progress, stopping: Stopping | None) -> Trained:
+def result_of(at: Progress, stopping: StoppingRule | None) -> Trained:
     """What is kept of a training that has ended."""
     jax = jax_modules().jax
     best_epoch = at.best_epoch if stopping is not None else at.epoch

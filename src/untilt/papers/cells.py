@@ -14,10 +14,10 @@ from untilt._core import codec
 from untilt._core.files import append_line
 from untilt._core.progress import progress
 from untilt.errors import FileFormatError, OptionError, did_you_mean
-from untilt.papers.datasets import Source
+from untilt.papers.datasets import JudgedSource
 from untilt.papers.measures import Values, measure, row_at
-from untilt.papers.schema import Experiment, Panel, Row, Size, Value
-from untilt.papers.setting import Setting, at_value
+from untilt.papers.schema import Experiment, ExperimentSize, Panel, Row, Value
+from untilt.papers.setting import CellSetting, at_value
 
 Scale = Literal["", "quick", "full"]
 
@@ -58,7 +58,7 @@ class Result:
 
 
 def cells_of(
-    experiment: Experiment, source: Source, size: Size, most_queries: int | None
+    experiment: Experiment, source: JudgedSource, size: ExperimentSize, most_queries: int | None
 ) -> list[Cell]:
     """All cells, those that share clicks next to each other."""
     cells, rows_of = [], {panel.name: experiment.rows_of(panel) for panel in experiment.panels}
@@ -79,7 +79,7 @@ def cells_of(
     return cells
 
 
-def points_of(panel: Panel, size: Size) -> tuple[Value, ...]:
+def points_of(panel: Panel, size: ExperimentSize) -> tuple[Value, ...]:
     """The values of the x axis; where the size asks for fewer, evenly spaced ones."""
     if panel.sweep is None:
         return ()
@@ -90,7 +90,7 @@ def points_of(panel: Panel, size: Size) -> tuple[Value, ...]:
     return tuple(values[k] for k in kept)
 
 
-def digest(panel: Panel, row: Row, size: Size, most_queries: int | None) -> str:
+def digest(panel: Panel, row: Row, size: ExperimentSize, most_queries: int | None) -> str:
     """Eight letters for all that shapes a cell's result; words for people are left out."""
     shape = asdict(panel)
     for words in ("name", "unit", "rows", "sweep"):
@@ -168,7 +168,7 @@ def _was_cut(line: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReproductionPlan:
     """An experiment on a data set at a size: what there is to do, and where results are kept.
 
     `scale` is "quick" or "full" where that was asked for, and means another size than that of a run
@@ -177,8 +177,8 @@ class Plan:
     """
 
     experiment: Experiment
-    source: Source
-    size: Size
+    source: JudgedSource
+    size: ExperimentSize
     scale: Scale
     most_queries: int | None
     results: ResultsFile
@@ -207,12 +207,12 @@ class Plan:
 
 def plan(
     experiment: Experiment,
-    source: Source,
+    source: JudgedSource,
     folder: str | Path,
     *,
     scale: Scale = "",
     changes: Mapping[str, Any] | None = None,
-) -> Plan:
+) -> ReproductionPlan:
     """What running this experiment on this data means; nothing is computed yet.
 
     Results are kept in FOLDER/results/NAME-DATA.jsonl, those of a quick run in a file of their own.
@@ -224,8 +224,8 @@ def plan(
     """
     changes = changes or {}
     for name in changes:
-        if name not in Size.__dataclass_fields__:
-            hint = did_you_mean(name, Size.__dataclass_fields__)
+        if name not in ExperimentSize.__dataclass_fields__:
+            hint = did_you_mean(name, ExperimentSize.__dataclass_fields__)
             raise OptionError(f"an experiment's size has no {name!r}.{hint}")
     sizes = {"": experiment.size, "quick": experiment.quick, "full": experiment.full}
     if scale == "full" and experiment.full == experiment.size:
@@ -237,7 +237,7 @@ def plan(
     cut = scale == "quick" or "queries" in changes
     # Cells that the full size shares with the default one are not run twice.
     name = f"{experiment.name}-{source.name}{'-quick' if scale == 'quick' else ''}.jsonl"
-    return Plan(
+    return ReproductionPlan(
         experiment=experiment,
         source=source,
         size=size,
@@ -248,7 +248,7 @@ def plan(
 
 
 def run(
-    what: Plan, *, n_threads: int = 1, on_result: Callable[[Result], None] | None = None
+    what: ReproductionPlan, *, n_threads: int = 1, on_result: Callable[[Result], None] | None = None
 ) -> dict[Cell, Result]:
     """Run the cells that are not finished, and return all results of the plan.
 
@@ -269,7 +269,7 @@ def run(
     return {cell: finished[cell] for cell in what.cells}
 
 
-def _sharing(what: Plan, todo: Iterable[Cell]) -> list[list[Cell]]:
+def _sharing(what: ReproductionPlan, todo: Iterable[Cell]) -> list[list[Cell]]:
     """Cells grouped by the clicks that they share, in their order."""
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in todo:
@@ -279,15 +279,15 @@ def _sharing(what: Plan, todo: Iterable[Cell]) -> list[list[Cell]]:
     return list(groups.values())
 
 
-def _setting(what: Plan, cell: Cell, n_threads: int) -> Setting:
+def _setting(what: ReproductionPlan, cell: Cell, n_threads: int) -> CellSetting:
     panel, size = at_value(what.experiment.panel(cell.panel), what.size, cell.x)
     train, test = what.source.parts(
         seed=cell.seed, fold=cell.fold, size=size, most_queries=what.most_queries
     )
-    return Setting(train, test, panel, size, seed=cell.seed, n_threads=n_threads)
+    return CellSetting(train, test, panel, size, seed=cell.seed, n_threads=n_threads)
 
 
-def _result(what: Plan, setting: Setting, cell: Cell) -> Result:
+def _result(what: ReproductionPlan, setting: CellSetting, cell: Cell) -> Result:
     start = time.perf_counter()
     row = row_at(what.experiment.panel(cell.panel), what.experiment.row(cell.row), cell.x)
     setting.trained = {}

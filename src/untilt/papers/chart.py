@@ -7,14 +7,14 @@ from untilt.charts.curves import Curve, XAxis, curves_chart
 from untilt.charts.intervals import Bar, groups_chart, intervals_chart
 from untilt.charts.theme import finished, panel_title
 from untilt.papers.schema import Panel, Value, named
-from untilt.papers.summary import Point, Share, Summary
+from untilt.papers.summary import Share, Summary, SummaryPoint
 
 if TYPE_CHECKING:
     import altair as alt
 
 
 @dataclass(frozen=True)
-class Table:
+class ChartTable:
     """Columns and rows of text; the first column holds names."""
 
     title: str
@@ -22,9 +22,9 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
 
-def tables_of(summary: Summary) -> list[Table]:
+def tables_of(summary: Summary) -> list[ChartTable]:
     """One table per panel, or per panel and metric where something varies along an axis."""
-    tables: list[Table] = []
+    tables: list[ChartTable] = []
     for panel in summary.experiment.panels:
         metrics = summary.metrics(panel)
         along = [metric for metric in metrics if summary.xs(panel, metric)]
@@ -36,7 +36,7 @@ def tables_of(summary: Summary) -> list[Table]:
     return tables
 
 
-def _by_metric(summary: Summary, panel: Panel, metrics: list[str]) -> Table:
+def _by_metric(summary: Summary, panel: Panel, metrics: list[str]) -> ChartTable:
     """Methods down, metrics across; the document's figure and the shares of the gap beside."""
     rows = summary.experiment.rows_of(panel)
     main = metrics[0]
@@ -61,10 +61,10 @@ def _by_metric(summary: Summary, panel: Panel, metrics: list[str]) -> Table:
         if has_both:
             line += [_number(summary.reported_share(panel, row, main), digits=2)]
         lines.append(tuple(line))
-    return Table(panel.name, tuple(columns), tuple(lines))
+    return ChartTable(panel.name, tuple(columns), tuple(lines))
 
 
-def _reported(summary: Summary, panel: Panel, metrics: list[str]) -> list[Table]:
+def _reported(summary: Summary, panel: Panel, metrics: list[str]) -> list[ChartTable]:
     """All figures of the document, where it has more than the table above shows beside ours."""
     experiment, rows = summary.experiment, summary.experiment.rows_of(panel)
     sources = list(dict.fromkeys(each.source for each in experiment.reported))
@@ -84,10 +84,10 @@ def _reported(summary: Summary, panel: Panel, metrics: list[str]) -> list[Table]
     ]
     where = f" ({sources[0]})" if len(sources) == 1 else ""
     title = f"{panel.name}: the figures of {experiment.document}{where}"
-    return [Table(title, ("method", *names), tuple(lines))]
+    return [ChartTable(title, ("method", *names), tuple(lines))]
 
 
-def _by_x(summary: Summary, panel: Panel, metric: str) -> Table:
+def _by_x(summary: Summary, panel: Panel, metric: str) -> ChartTable:
     """Methods down, the values of the x axis across."""
     xs = summary.xs(panel, metric)
     axis = panel.sweep.title if panel.sweep is not None else panel.unit or "position"
@@ -98,7 +98,7 @@ def _by_x(summary: Summary, panel: Panel, metric: str) -> Table:
         if summary.point(panel.name, row.name, metric, xs[0]) is not None
     ]
     title = f"{panel.name}: {metric} by {axis}"
-    return Table(title, ("method", *(shown_x(x) for x in xs)), tuple(lines))
+    return ChartTable(title, ("method", *(shown_x(x) for x in xs)), tuple(lines))
 
 
 def shown_x(x: Value) -> str:
@@ -106,7 +106,7 @@ def shown_x(x: Value) -> str:
     return x if isinstance(x, str) else f"{x:,.0f}" if x >= 1000 else f"{x:g}"
 
 
-def _shown(point: Point | None) -> str:
+def _shown(point: SummaryPoint | None) -> str:
     if point is None:
         return ""
     interval = point.interval
@@ -213,7 +213,7 @@ def _groups(summary: Summary, panel: Panel, metric: str) -> "alt.LayerChart":
     return chart.properties(title=panel_title(panel.name))
 
 
-def _bar(point: Point) -> Bar:
+def _bar(point: SummaryPoint) -> Bar:
     ends = point.interval
     low, high = (point.value, point.value) if ends is None else (ends.low, ends.high)
     return Bar(point.value, low, high)

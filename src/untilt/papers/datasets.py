@@ -12,8 +12,8 @@ from untilt.data.judged import JudgedLists
 from untilt.data.letor.parse import line_blocks
 from untilt.data.letor.read_letor import Collector, read_letor
 from untilt.errors import OptionError, did_you_mean
-from untilt.papers.layouts import LAYOUTS, MADE, Layout, folder_of, recognised
-from untilt.papers.schema import Size
+from untilt.papers.layouts import LAYOUTS, MADE, FileLayout, folder_of, recognised
+from untilt.papers.schema import ExperimentSize
 from untilt.simulation.synthetic import make_judged
 
 LARGEST_DOUBLE = re.compile(rb":1\.797693134862\d*[eE]\+?308")
@@ -22,7 +22,7 @@ TEST_SEED = 10_000  # test sets of data made here; far from every training seed
 
 
 @dataclass(frozen=True)
-class Source:
+class JudgedSource:
     """A data set by name, and the folder where it lies (None for data made here).
 
     `own` is the layout of a folder that is none of the known sets.
@@ -30,10 +30,10 @@ class Source:
 
     name: str = MADE
     folder: Path | None = None
-    own: Layout | None = None
+    own: FileLayout | None = None
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> FileLayout:
         """How its files are called."""
         return self.own or LAYOUTS[self.name]
 
@@ -58,7 +58,7 @@ class Source:
         what = "data of your own" if self.own else self.title
         return f"{self.folder} holds {what}: {files}{folds}"
 
-    def runs(self, size: Size) -> list[tuple[int, int]]:
+    def runs(self, size: ExperimentSize) -> list[tuple[int, int]]:
         """(seed, fold) of every run: seeds alone, or some seeds for every fold."""
         if self.folds == 1:
             return [(seed, 1) for seed in range(size.seeds)]
@@ -66,7 +66,7 @@ class Source:
         return [(seed, fold) for seed in range(size.fold_seeds) for fold in folds]
 
     def parts(
-        self, *, seed: int, fold: int, size: Size, most_queries: int | None
+        self, *, seed: int, fold: int, size: ExperimentSize, most_queries: int | None
     ) -> tuple[JudgedLists, JudgedLists]:
         """(training, test) lists of one run.
 
@@ -80,16 +80,16 @@ class Source:
         return _read(self.layout, self.folder, fold, most_queries, seed)
 
 
-def source_of(name: str, path: str | Path | None = None) -> Source:
+def source_of(name: str, path: str | Path | None = None) -> JudgedSource:
     """The data set of that name, or the one that a folder holds; its files checked."""
     if name in (MADE, "make_judged"):
         if path is not None:
             raise OptionError("--path is for public data sets. Say which with --data.")
-        return Source()
+        return JudgedSource()
     if name in LAYOUTS:
         folder = folder_of(name, path)
         LAYOUTS[name].check(folder)
-        return Source(name, folder)
+        return JudgedSource(name, folder)
     if path is not None:
         raise OptionError(
             f"--path is the folder of a public data set, and --data {name} is none. Give --data "
@@ -102,10 +102,10 @@ def source_of(name: str, path: str | Path | None = None) -> Source:
             f"There are: {', '.join(known)}."
         )
     layout, folder = recognised(Path(name))
-    return Source(layout.name, folder, None if layout.name in LAYOUTS else layout)
+    return JudgedSource(layout.name, folder, None if layout.name in LAYOUTS else layout)
 
 
-def _made(seed: int, size: Size) -> tuple[JudgedLists, JudgedLists]:
+def _made(seed: int, size: ExperimentSize) -> tuple[JudgedLists, JudgedLists]:
     train, test = (
         make_judged(n_queries, size.features, seed=first + seed, mean_docs=size.mean_docs)
         for n_queries, first in ((size.queries, 10), (size.test_queries, TEST_SEED))
@@ -115,7 +115,7 @@ def _made(seed: int, size: Size) -> tuple[JudgedLists, JudgedLists]:
 
 @lru_cache(maxsize=1)  # one fold at a time: the largest sets take gigabytes
 def _read(
-    layout: Layout, folder: Path, fold: int, most: int | None, seed: int
+    layout: FileLayout, folder: Path, fold: int, most: int | None, seed: int
 ) -> tuple[JudgedLists, JudgedLists]:
     train, test = (
         _read_files(tuple(paths), layout, most, seed) for paths in layout.files(folder, fold)
@@ -134,7 +134,7 @@ def _widened(judged: JudgedLists, n_features: int) -> JudgedLists:
 
 
 def _read_files(
-    paths: tuple[Path, ...], layout: Layout, most: int | None, seed: int
+    paths: tuple[Path, ...], layout: FileLayout, most: int | None, seed: int
 ) -> JudgedLists:
     """As `read_letor`, block by block; of `most` queries where a number is given.
 

@@ -55,7 +55,7 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Layout:
+class FileLayout:
     """Files of a released data set.
 
     Parameters
@@ -167,7 +167,7 @@ def folder_of(name: str, path: str | os.PathLike[str] | None) -> Path:
     )
 
 
-def recognised(folder: Path) -> tuple[Layout, Path]:
+def recognised(folder: Path) -> tuple[FileLayout, Path]:
     """Which data set a folder holds, by the names of its files, and the folder they lie in.
 
     Files such as train.txt and test.txt are those of several releases. Which one is decided by the
@@ -185,7 +185,7 @@ def recognised(folder: Path) -> tuple[Layout, Path]:
         for mark in each.called or ("",)
         if any(mark in word for word in words)
     }
-    own = Layout(_own_name(form, root), root.resolve().name, (form,), far_away=True)
+    own = FileLayout(_own_name(form, root), root.resolve().name, (form,), far_away=True)
     layout = marks[max(marks, key=len)] if marks else own
     layout.check(root)
     return layout, root
@@ -244,31 +244,35 @@ _LETOR = (_ROTATED, _FOLDED, _FOLDED_3)
 LAYOUTS = {
     layout.name: layout
     for layout in (
-        Layout("mq2007", "MQ2007", _LETOR, (46,), inside=("MQ2007",), called=("mq2007",)),
-        Layout("mq2008", "MQ2008", _LETOR, (46,), inside=("MQ2008",), called=("mq2008",)),
+        FileLayout("mq2007", "MQ2007", _LETOR, (46,), inside=("MQ2007",), called=("mq2007",)),
+        FileLayout(
+            "mq2008", "MQ2008", _LETOR, (46,), inside=("MQ2008",), called=("mq2008",)
+        ),
         # 25 features in LETOR 2.0 and 45 in LETOR 3.0.
-        Layout("ohsumed", "OHSUMED", _LETOR, (25, 45), inside=("OHSUMED",), called=("ohsumed",)),
-        Layout("mslr-sample", "the MSLR sample", (_PLAIN,), (136,), called=("mslrsample",)),
-        Layout(
+        FileLayout(
+            "ohsumed", "OHSUMED", _LETOR, (25, 45), inside=("OHSUMED",), called=("ohsumed",)
+        ),
+        FileLayout("mslr-sample", "the MSLR sample", (_PLAIN,), (136,), called=("mslrsample",)),
+        FileLayout(
             "yahoo", "Yahoo set 1", (_YAHOO,), (700,), dense=False, inside=("ltrc_yahoo", "set1")
         ),
-        Layout(
+        FileLayout(
             "yahoo-2", "Yahoo set 2", (_YAHOO_2,), (700,), dense=False,
             inside=("ltrc_yahoo", "set2"),
         ),
-        Layout(
+        FileLayout(
             "mslr-web10k", "MSLR-WEB10K", (_FOLDED,), (136,), inside=("MSLR-WEB10K",),
             called=("web10k",),
         ),
-        Layout(
+        FileLayout(
             "mslr-web30k", "MSLR-WEB30K", (_FOLDED,), (136,), inside=("MSLR-WEB30K",),
             called=("web30k",),
         ),
-        Layout(
+        FileLayout(
             "istella", "Istella LETOR", (_PLAIN,), (220,), far_away=True,
             inside=("full", "istella-letor/full"), called=("istella",),
         ),
-        Layout(
+        FileLayout(
             "istella-s", "Istella-S LETOR", (_PLAIN,), (220,), far_away=True,
             inside=("sample", "istella-s-letor/sample"), called=("istellas",),
         ),

@@ -16,7 +16,7 @@ from untilt.errors import OptionError, did_you_mean
 from untilt.evaluation.estimate import estimate
 from untilt.evaluation.evaluators import DirectEvaluator, IPSEvaluator, SNIPSEvaluator
 from untilt.evaluation.judged import evaluate
-from untilt.evaluation.systems import Shown, shown
+from untilt.evaluation.systems import LoggedOrder, shown
 from untilt.metrics.metric import ARP
 from untilt.papers.methods import (
     LabelOrder,
@@ -28,11 +28,11 @@ from untilt.papers.methods import (
     trained_as,
 )
 from untilt.papers.schema import Panel, Row, Value
-from untilt.papers.setting import Setting
+from untilt.papers.setting import CellSetting
 from untilt.rankers.linear.linear import LinearRanker
 
 Values = dict[str, float | list[float]]
-Measure = Callable[[Setting, Row], Values]
+Measure = Callable[[CellSetting, Row], Values]
 MEASURES: dict[str, Measure] = {}
 TOP = 10
 
@@ -47,7 +47,7 @@ def register_measure(name: str) -> Callable[[Measure], Measure]:
     return add
 
 
-def measure(setting: Setting, row: Row) -> Values:
+def measure(setting: CellSetting, row: Row) -> Values:
     """What the panel measures, for this row."""
     return known(MEASURES, setting.panel.measure, "measure")(setting, row)
 
@@ -78,7 +78,7 @@ def scores_of(ranker: Any, judged: JudgedLists) -> FloatArray:
 
 
 @register_measure("judged")
-def _judged(setting: Setting, row: Row) -> Values:
+def _judged(setting: CellSetting, row: Row) -> Values:
     """The panel's metrics on the labelled test lists."""
     scores = scores_of(fitted(setting, row), setting.test)
     judged = evaluate(setting.test, scores, list(setting.panel.metrics))
@@ -86,7 +86,7 @@ def _judged(setting: Setting, row: Row) -> Values:
 
 
 @register_measure("judged-again")
-def _judged_again(setting: Setting, row: Row) -> Values:
+def _judged_again(setting: CellSetting, row: Row) -> Values:
     """Mean and standard deviation of NDCG@10 over logs that differ in their clicks alone."""
     values = []
     for repeat in setting.repeats:
@@ -98,7 +98,7 @@ def _judged_again(setting: Setting, row: Row) -> Values:
 
 
 @register_measure("average-position")
-def _average_position(setting: Setting, row: Row) -> Values:
+def _average_position(setting: CellSetting, row: Row) -> Values:
     """Mean position after re-ranking of the documents shown at 1..10 (003 Figure 1).
 
     The ten documents of a test list are re-ranked among themselves; equal scores share positions.
@@ -116,14 +116,14 @@ def _average_position(setting: Setting, row: Row) -> Values:
 
 
 @register_measure("ratios")
-def _ratios(setting: Setting, row: Row) -> Values:
+def _ratios(setting: CellSetting, row: Row) -> Values:
     """t+ and t- after the last boosting round (003 Figure 2)."""
     last = fitted(setting, row).bias_history_[-1]
     return {"t+": last.plus.tolist(), "t-": last.minus.tolist()}
 
 
 @register_measure("curve")
-def _curve(setting: Setting, row: Row) -> Values:
+def _curve(setting: CellSetting, row: Row) -> Values:
     """Examination at 1..21, as a share of position 1 (002 Figure 1).
 
     Beside it the largest distance from the truth, and how many positions a fit left out.
@@ -149,7 +149,7 @@ def _left_out(curve: Examination) -> tuple[int, ...]:
 
 
 @register_measure("shown-value")
-def _shown_value(setting: Setting, row: Row) -> Values:
+def _shown_value(setting: CellSetting, row: Row) -> Values:
     """Mean DCG@10 that readers were shown, by the truth (004, the cost of an experiment).
 
     `lists` among the row's options: "log", "shuffled", "swapped" or "harvested".
@@ -163,13 +163,13 @@ def _shown_value(setting: Setting, row: Row) -> Values:
 
 
 @register_measure("clicks-by-position")
-def _click_count(setting: Setting, _: Row) -> Values:
+def _click_count(setting: CellSetting, _: Row) -> Values:
     """Clicks at positions 1..21 of the log (002 Figure 2)."""
     return {"clicks": clicks_by_position(setting.log)[:21].tolist()}
 
 
 @register_measure("test-average-rank")
-def _test_average_rank(setting: Setting, row: Row) -> Values:
+def _test_average_rank(setting: CellSetting, row: Row) -> Values:
     """Propensity-weighted average rank of clicked documents on test queries (002 section 5).
 
     Weighted by the row's own bias, or by the panel's `test_bias`; the true curve beside it. What
@@ -183,7 +183,7 @@ def _test_average_rank(setting: Setting, row: Row) -> Values:
 
 
 @register_measure("validation-average-rank")
-def _validation_average_rank(setting: Setting, row: Row) -> Values:
+def _validation_average_rank(setting: CellSetting, row: Row) -> Values:
     """The same on the validation queries (002 Figure 3).
 
     `train_share` among the row's options is the share of the training queries that is learned from.
@@ -196,7 +196,7 @@ def _validation_average_rank(setting: Setting, row: Row) -> Values:
     return _average_ranks(setting, row, ranker, valid)
 
 
-def _validated(setting: Setting, row: Row, train: ClickLog) -> Any:
+def _validated(setting: CellSetting, row: Row, train: ClickLog) -> Any:
     """The row's ranker, fitted; validation clicks weigh as test clicks do."""
     ranker = ranker_of(setting, row)
     ranker.set_params(valid_bias=_test_curve(setting, row))
@@ -205,12 +205,12 @@ def _validated(setting: Setting, row: Row, train: ClickLog) -> Any:
     return ranker
 
 
-def _test_curve(setting: Setting, row: Row) -> Examination:
+def _test_curve(setting: CellSetting, row: Row) -> Examination:
     name = setting.panel.test_bias or row.bias
     return curve_of(setting, name, {} if setting.panel.test_bias else row.bias_options)
 
 
-def _average_ranks(setting: Setting, row: Row, ranker: Any, log: ClickLog) -> Values:
+def _average_ranks(setting: CellSetting, row: Row, ranker: Any, log: ClickLog) -> Values:
     curves = {"average rank": _test_curve(setting, row),
               "true average rank": curve_of(setting, "true", {})}  # fmt: skip
     arp, evaluator = str(ARP()), SNIPSEvaluator()
@@ -223,7 +223,7 @@ def _average_ranks(setting: Setting, row: Row, ranker: Any, log: ClickLog) -> Va
 
 
 @register_measure("estimate-error")
-def _estimate_error(setting: Setting, row: Row) -> Values:
+def _estimate_error(setting: CellSetting, row: Row) -> Values:
     """Bias, spread and root mean squared error of an estimate, as shares of the true value."""
     truth, estimates = _estimates(setting, row)
     error = (estimates["new"] - truth["new"]) / abs(truth["new"])
@@ -236,7 +236,7 @@ def _estimate_error(setting: Setting, row: Row) -> Values:
 
 
 @register_measure("estimate-difference")
-def _estimate_difference(setting: Setting, row: Row) -> Values:
+def _estimate_difference(setting: CellSetting, row: Row) -> Values:
     """The estimated lead of a better ranker over the shown order, as a share of the true lead."""
     truth, estimates = _estimates(setting, row)
     lead = (estimates["new"] - estimates["shown"]) / (truth["new"] - truth["shown"])
@@ -247,7 +247,7 @@ def _estimate_difference(setting: Setting, row: Row) -> Values:
     }
 
 
-def _estimates(setting: Setting, row: Row) -> tuple[dict[str, float], dict[str, FloatArray]]:
+def _estimates(setting: CellSetting, row: Row) -> tuple[dict[str, float], dict[str, FloatArray]]:
     """True value of two systems, and its estimates from every repeat of the log.
 
     By DCG@10, where the row's options name no other `metric`.
@@ -260,7 +260,7 @@ def _estimates(setting: Setting, row: Row) -> tuple[dict[str, float], dict[str, 
     options = {"evaluator": IPSEvaluator(), **options}
     bias = curve_of(setting, row.bias, row.bias_options) if row.bias else None
     new = setting.once("better ranker", lambda: LinearRanker().fit(setting.labels()))
-    systems: dict[str, LinearRanker | Shown] = {"new": new, "shown": shown}
+    systems: dict[str, LinearRanker | LoggedOrder] = {"new": new, "shown": shown}
     first = setting.repeats[0]
     relevance = first.truth.relevance
     options = {"metric": "dcg@10", "among": "shown", **options}

@@ -29,7 +29,7 @@ from untilt.errors import OptionError, did_you_mean
 from untilt.evaluation.judged import evaluate
 from untilt.facts import Fact
 from untilt.papers.schema import Row
-from untilt.papers.setting import Setting
+from untilt.papers.setting import CellSetting
 from untilt.rankers.networks.network_ranker import NetworkRanker
 from untilt.rankers.validation import held_out_clicks
 from untilt.weighting.base import Weighting
@@ -55,13 +55,13 @@ def register_curve(name: str) -> Callable[[Curve], Curve]:
     return add
 
 
-def curve_of(setting: Setting, name: str, options: dict[str, Any]) -> Examination:
+def curve_of(setting: CellSetting, name: str, options: dict[str, Any]) -> Examination:
     """The curve of that name in this setting; estimated once, however many methods use it."""
     key = json.dumps([name, options], sort_keys=True)
     return setting.once(key, lambda: _curve(setting, name, options))
 
 
-def _curve(setting: Setting, name: str, options: dict[str, Any]) -> Examination:
+def _curve(setting: CellSetting, name: str, options: dict[str, Any]) -> Examination:
     if name in curve_names():
         given: Examination = catalog.find("curve", name).make(**options)
         return given
@@ -69,19 +69,19 @@ def _curve(setting: Setting, name: str, options: dict[str, Any]) -> Examination:
 
 
 @register_curve("true")
-def _true(setting: Setting) -> PositionBias:
+def _true(setting: CellSetting) -> PositionBias:
     """Examination as the clicks were made with it, without click noise."""
     return PositionBias(setting.sim.truth.examination, method="the truth", relative=False)
 
 
 @register_curve("true-with-noise")
-def _true_with_noise(setting: Setting) -> PositionBias:
+def _true_with_noise(setting: CellSetting) -> PositionBias:
     """The truth with its eps+ and eps-."""
     return setting.sim.truth.bias
 
 
 @register_curve("randomization")
-def _randomization(setting: Setting, top: int = 10) -> PositionBias:
+def _randomization(setting: CellSetting, top: int = 10) -> PositionBias:
     """Click rates of shuffled lists, 003 section 5.1.2; below `top` as a power law goes on.
 
     The first position with fewer clicks than FEWEST_CLICKS ends what is measured, too.
@@ -99,7 +99,7 @@ def _randomization(setting: Setting, top: int = 10) -> PositionBias:
 
 
 @register_curve(catalog.record_of(RegressionEM).name)
-def _regression_em(setting: Setting, **options: Any) -> PositionBias:
+def _regression_em(setting: CellSetting, **options: Any) -> PositionBias:
     """Regression-EM on the very log that is learned from, by boosted trees."""
     estimator = RegressionEM(
         relevance="features", n_threads=setting.n_threads, seed=setting.seed, **options
@@ -108,12 +108,12 @@ def _regression_em(setting: Setting, **options: Any) -> PositionBias:
 
 
 @register_curve("swap")
-def _swap(setting: Setting) -> PositionBias:
+def _swap(setting: CellSetting) -> PositionBias:
     """Swaps of the top document with 1..21, as measured (002 section 3)."""
     return swap_rates(setting)
 
 
-def swap_rates(setting: Setting) -> PositionBias:
+def swap_rates(setting: CellSetting) -> PositionBias:
     """Click rates of swapped documents, estimated once."""
     return setting.once(
         "rates of swaps", lambda: PivotSwap(within="length").fit(setting.swapped.log).bias_
@@ -121,7 +121,7 @@ def swap_rates(setting: Setting) -> PositionBias:
 
 
 @register_curve("swap-quadratic")
-def _swap_quadratic(setting: Setting, outlier_limit: float = 3.0) -> PositionBias:
+def _swap_quadratic(setting: CellSetting, outlier_limit: float = 3.0) -> PositionBias:
     """The same as PivotSwap fits a quadratic: 1 at position 1, constant below 21.
 
     Positions further than `outlier_limit` standard errors from it are left out. A large experiment
@@ -133,7 +133,7 @@ def _swap_quadratic(setting: Setting, outlier_limit: float = 3.0) -> PositionBia
 
 
 @register_curve("swap-fit")
-def _swap_fit(setting: Setting, outlier_limit: float = 3.0) -> PositionBias:
+def _swap_fit(setting: CellSetting, outlier_limit: float = 3.0) -> PositionBias:
     """A quadratic through the click rates of swapped documents, as 002 section 3 has it.
 
     Least squares through all positions with a level of its own; then without those that are further
@@ -150,7 +150,7 @@ def _swap_fit(setting: Setting, outlier_limit: float = 3.0) -> PositionBias:
     return _held(setting, fitted, "swaps, quadratic by least squares", status)
 
 
-def _held(setting: Setting, measured: FloatArray, method: str, status: Fact) -> PositionBias:
+def _held(setting: CellSetting, measured: FloatArray, method: str, status: Fact) -> PositionBias:
     """The curve with its last value held down to the lowest position of the log."""
     deeper = max(setting.log.depth - len(measured), 0)
     theta = np.maximum(np.concatenate([measured, np.full(deeper, measured[-1])]), 1e-3)
@@ -158,25 +158,25 @@ def _held(setting: Setting, measured: FloatArray, method: str, status: Fact) -> 
 
 
 @register_curve("harvested")
-def _harvested(setting: Setting) -> PositionBias:
+def _harvested(setting: CellSetting) -> PositionBias:
     """From documents that three rankers showed at different positions."""
     return AllPairs().fit(setting.harvested.log).bias_
 
 
 @register_curve("rank")
-def _rank(_: Setting) -> PowerLaw:
+def _rank(_: CellSetting) -> PowerLaw:
     """1/j: the first rough guess of 002."""
     return PowerLaw(1.0)
 
 
 @register_curve("clicks")
-def _clicks(setting: Setting) -> ClickCountGuess:
+def _clicks(setting: CellSetting) -> ClickCountGuess:
     """1/(clicks + 1): the second rough guess of 002."""
     return ClickCountGuess(tuple(clicks_by_position(setting.log).tolist()))
 
 
 @register_curve("click-rate")
-def _click_rate(setting: Setting) -> PositionBias:
+def _click_rate(setting: CellSetting) -> PositionBias:
     """Clicks per session at each position of the log, relevance not taken out."""
     log = setting.log
     shown = sum_by(log.position - 1, log.row_count.astype(float), log.depth)
@@ -185,17 +185,17 @@ def _click_rate(setting: Setting) -> PositionBias:
 
 
 @register_curve("slight")
-def _slight(_: Setting) -> PageSteps:
+def _slight(_: CellSetting) -> PageSteps:
     return PageSteps.slight()
 
 
 @register_curve("rough")
-def _rough(_: Setting) -> PageSteps:
+def _rough(_: CellSetting) -> PageSteps:
     return PageSteps.rough()
 
 
 @register_curve("counterfactual")
-def _counterfactual(_: Setting) -> PageSteps:
+def _counterfactual(_: CellSetting) -> PageSteps:
     return PageSteps.counterfactual()
 
 
@@ -207,7 +207,7 @@ def clicks_by_position(log: ClickLog) -> FloatArray:
 
 Builder = Callable[..., Any]
 RANKERS: dict[str, Builder] = {}  # beside those of the catalogue
-TRAINING: dict[str, Callable[[Setting], ClickLog | JudgedLists]] = {
+TRAINING: dict[str, Callable[[CellSetting], ClickLog | JudgedLists]] = {
     "clicks": lambda setting: setting.log,
     "labels": lambda setting: setting.labels(),
     "labels-shown": lambda setting: setting.shown_labels(),
@@ -236,7 +236,7 @@ def known(table: Mapping[str, T], name: str, what: str) -> T:
     return table[name]
 
 
-def weighting_of(setting: Setting, row: Row) -> Weighting:
+def weighting_of(setting: CellSetting, row: Row) -> Weighting:
     """The row's table of pair weights."""
     record = catalog.find("weighting", row.weighting)
     bias = curve_of(setting, row.bias, row.bias_options) if row.bias else None
@@ -251,7 +251,7 @@ def weighting_of(setting: Setting, row: Row) -> Weighting:
     return made
 
 
-def ranker_of(setting: Setting, row: Row) -> Any:
+def ranker_of(setting: CellSetting, row: Row) -> Any:
     """The row's ranker, not fitted yet."""
     if row.ranker in RANKERS:
         return RANKERS[row.ranker](setting, row, weighting_of(setting, row))
@@ -269,7 +269,7 @@ def ranker_of(setting: Setting, row: Row) -> Any:
     return record.make(*table, **options)
 
 
-def _network_options(setting: Setting, options: dict[str, Any]) -> dict[str, Any]:
+def _network_options(setting: CellSetting, options: dict[str, Any]) -> dict[str, Any]:
     """What the size says of all networks alike."""
     size = setting.size
     widths = size.widths or options.get("widths")
@@ -279,7 +279,7 @@ def _network_options(setting: Setting, options: dict[str, Any]) -> dict[str, Any
     return shared | ({"widths": tuple(widths)} if widths else {})
 
 
-def fitted(setting: Setting, row: Row) -> Any:
+def fitted(setting: CellSetting, row: Row) -> Any:
     """The row's ranker, trained on what the row says; the setting keeps how it was trained."""
     data = known(TRAINING, row.train_on, "data to train on")
     if row.ranker in UNTRAINED:
@@ -300,7 +300,7 @@ def fitted(setting: Setting, row: Row) -> Any:
 HELD_OUT = 0.2  # of the queries, to choose what a row tunes, or a network's penalty and epoch
 
 
-def tuned(setting: Setting, row: Row, data: ClickLog | JudgedLists) -> Row:
+def tuned(setting: CellSetting, row: Row, data: ClickLog | JudgedLists) -> Row:
     """The row with those of its `tune` values that do best on queries held out; never by labels.
 
     Clicks: by their DCG@10, weighted by the curve that the row believes in: its bias, the one that
@@ -322,7 +322,7 @@ def tuned(setting: Setting, row: Row, data: ClickLog | JudgedLists) -> Row:
 
 
 def _held_out_value(
-    setting: Setting, row: Row, ranker: Any, held_out: ClickLog | JudgedLists
+    setting: CellSetting, row: Row, ranker: Any, held_out: ClickLog | JudgedLists
 ) -> float:
     if isinstance(held_out, JudgedLists):
         scores = ranker.predict(held_out.features)
@@ -345,7 +345,7 @@ def _as_deep(bias: PositionBias, depth: int) -> PositionBias:
 
 
 def _with_chosen_penalty(
-    setting: Setting, ranker: NetworkRanker, data: ClickLog | JudgedLists
+    setting: CellSetting, ranker: NetworkRanker, data: ClickLog | JudgedLists
 ) -> NetworkRanker:
     """Of the size's penalties the one that does best on held-out queries, as does the epoch.
 
@@ -404,12 +404,12 @@ class LabelOrder:
 
 
 @register_ranker("production")
-def _production(setting: Setting, _: Row, __: Weighting) -> Any:
+def _production(setting: CellSetting, _: Row, __: Weighting) -> Any:
     return setting.production
 
 
 @register_ranker("label-order")
-def _label_order(_: Setting, __: Row, ___: Weighting) -> LabelOrder:
+def _label_order(_: CellSetting, __: Row, ___: Weighting) -> LabelOrder:
     return LabelOrder()
 
 

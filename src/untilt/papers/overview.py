@@ -11,7 +11,7 @@ from pathlib import Path
 from untilt._core.files import replacing
 from untilt.papers.cells import plan
 from untilt.papers.claims import FAILS, HOLDS, OPEN, Verdict, verdicts
-from untilt.papers.datasets import Source
+from untilt.papers.datasets import JudgedSource
 from untilt.papers.layouts import LAYOUTS
 from untilt.papers.schema import Claim, Document, Experiment, documents, load, names
 from untilt.papers.summary import Summary
@@ -39,7 +39,7 @@ ABOUT_THE_CLAIMS = (
 class Outcome:
     """An experiment on one data set: its verdicts, and whether all its cells are finished."""
 
-    source: Source
+    source: JudgedSource
     verdicts: tuple[Verdict, ...]
     whole: bool
 
@@ -60,7 +60,7 @@ class Reproduced:
     outcomes: tuple[Outcome, ...]
     has_page: bool
 
-    def on(self, source: Source) -> Outcome | None:
+    def on(self, source: JudgedSource) -> Outcome | None:
         """The outcome on one data set."""
         return next((each for each in self.outcomes if each.source == source), None)
 
@@ -81,9 +81,9 @@ def write_overview(folder: Path) -> list[Path]:
     return [folder / name for name in texts]
 
 
-def known_sources() -> list[Source]:
+def known_sources() -> list[JudgedSource]:
     """All data sets; for reading results it does not matter where their files lie."""
-    return [Source(), *(Source(name, Path(name)) for name in LAYOUTS)]
+    return [JudgedSource(), *(JudgedSource(name, Path(name)) for name in LAYOUTS)]
 
 
 def _outcomes(experiment: Experiment, folder: Path) -> tuple[Outcome, ...]:
@@ -149,7 +149,7 @@ def _counts(here: Iterable[Document], found: Sequence[Reproduced]) -> list[str]:
     return lines
 
 
-def _sources(found: Sequence[Reproduced]) -> list[Source]:
+def _sources(found: Sequence[Reproduced]) -> list[JudgedSource]:
     """Data sets that any of these experiments has results on."""
     there = [each.source for reproduced in found for each in reproduced.outcomes]
     return [source for source in known_sources() if source in there]
@@ -182,7 +182,7 @@ def _cell(outcome: Outcome | None, claim: Claim) -> str:
     return f"**{verdict.verdict}**{part}: {verdict.sentence}.{reason_of(verdict, outcome.source)}"
 
 
-def reason_of(verdict: Verdict, source: Source) -> str:
+def reason_of(verdict: Verdict, source: JudgedSource) -> str:
     """The catalogue's reason on this data set, where the claim does not hold."""
     reason = verdict.claim.because.get(source.name, "")
     return f" {reason}" if reason and verdict.verdict != HOLDS else ""

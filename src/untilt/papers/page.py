@@ -7,13 +7,13 @@ from pathlib import Path
 from untilt._core.files import replacing
 from untilt.catalog import default
 from untilt.charts.theme import save_chart
-from untilt.papers.cells import Plan, ResultsFile, plan
-from untilt.papers.chart import Table, chart_of, tables_of
+from untilt.papers.cells import ReproductionPlan, ResultsFile, plan
+from untilt.papers.chart import ChartTable, chart_of, tables_of
 from untilt.papers.claims import FAILS, HOLDS, OPEN, Verdict, verdicts
-from untilt.papers.datasets import Source
-from untilt.papers.layouts import Form, Layout
+from untilt.papers.datasets import JudgedSource
+from untilt.papers.layouts import FileLayout, Form
 from untilt.papers.overview import known_sources, reason_of, write_overview
-from untilt.papers.schema import Experiment, Size, load, named, names
+from untilt.papers.schema import Experiment, ExperimentSize, load, named, names
 from untilt.papers.summary import Summary
 
 HEADINGS = {
@@ -29,15 +29,15 @@ SIGNS = (
 
 
 @dataclass(frozen=True)
-class Section:
+class PaperSection:
     """Results on one data set."""
 
-    plan: Plan
+    plan: ReproductionPlan
     summary: Summary
     chart: str  # file name beside the page, or nothing
 
 
-def page(experiment: Experiment, sections: list[Section]) -> str:
+def page(experiment: Experiment, sections: list[PaperSection]) -> str:
     """The page as Markdown."""
     lines = [
         f"# {experiment.name}: {experiment.title}",
@@ -60,7 +60,7 @@ def page(experiment: Experiment, sections: list[Section]) -> str:
     return "\n".join(lines)
 
 
-def _section(section: Section) -> list[str]:
+def _section(section: PaperSection) -> list[str]:
     what, summary = section.plan, section.summary
     lines = [f"## On {what.source.title}", "", "```sh", command(what), "```", ""]
     lines += [setting(what, summary), ""]
@@ -78,7 +78,7 @@ def _section(section: Section) -> list[str]:
     return [*lines, "### How each row was trained", "", *trained, ""] if trained else lines
 
 
-def _trained(what: Plan) -> list[str]:
+def _trained(what: ReproductionPlan) -> list[str]:
     """How each row was trained, as the rankers say; what differs between runs as a range."""
     told: dict[str, dict[str, list[str]]] = {}
     for cell, result in what.finished().items():
@@ -104,12 +104,12 @@ def _range(values: list[str]) -> str:
     return f"{numbers[0]} to {numbers[-1]}"
 
 
-def _point(verdict: Verdict, source: Source) -> str:
+def _point(verdict: Verdict, source: JudgedSource) -> str:
     claim = verdict.claim
     return f"- {claim.text} ({claim.source}): {verdict.sentence}.{reason_of(verdict, source)}"
 
 
-def command(what: Plan) -> str:
+def command(what: ReproductionPlan) -> str:
     """The command that makes this section."""
     own = " --data FOLDER"
     public = own if what.source.own else f" --data {what.source.name} --path FOLDER"
@@ -119,7 +119,7 @@ def command(what: Plan) -> str:
     )
 
 
-def setting(what: Plan, summary: Summary) -> str:
+def setting(what: ReproductionPlan, summary: Summary) -> str:
     """One sentence about sizes, as they were run."""
     size, n_runs = what.size, summary.n_runs
     if what.source.folder is None:
@@ -143,7 +143,7 @@ def setting(what: Plan, summary: Summary) -> str:
     )
 
 
-def _traffic(size: Size) -> str:
+def _traffic(size: ExperimentSize) -> str:
     if size.clicks is not None:
         return f"{size.clicks:,} clicks"
     if size.clicks_per_query is not None:
@@ -160,7 +160,7 @@ def _has_trees(experiment: Experiment) -> bool:
     )
 
 
-def markdown(table: Table) -> list[str]:
+def markdown(table: ChartTable) -> list[str]:
     """A table in Markdown, numbers to the right."""
     rule = "|" + "|".join(["---", *(["---:"] * (len(table.columns) - 1))]) + "|"
     return [_line(table.columns), rule, *(_line(row) for row in table.rows)]
@@ -170,7 +170,9 @@ def _line(cells: tuple[str, ...]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def publish(what: Plan, folder: Path, *, formats: tuple[str, ...] = ("svg",)) -> list[Path]:
+def publish(
+    what: ReproductionPlan, folder: Path, *, formats: tuple[str, ...] = ("svg",)
+) -> list[Path]:
     """Write the charts of this plan, and the page with all data sets that have results here."""
     charts = _write_charts(what, folder, formats)
     path = _write_page(what, _plans(what, folder), folder)
@@ -197,12 +199,12 @@ def republish(folder: Path, wanted: Sequence[str] = ()) -> list[Path]:
     return [*written, *write_overview(folder)]
 
 
-def _write_charts(what: Plan, folder: Path, formats: tuple[str, ...]) -> list[Path]:
+def _write_charts(what: ReproductionPlan, folder: Path, formats: tuple[str, ...]) -> list[Path]:
     chart = chart_of(Summary(what.experiment, what.finished()), data=what.source.title)
     return [save_chart(chart, folder / f"{what.picture_name}.{kind}") for kind in formats]
 
 
-def _write_page(what: Plan, plans: Sequence[Plan], folder: Path) -> Path:
+def _write_page(what: ReproductionPlan, plans: Sequence[ReproductionPlan], folder: Path) -> Path:
     sections = []
     for each in plans:
         finished = each.finished()
@@ -210,14 +212,14 @@ def _write_page(what: Plan, plans: Sequence[Plan], folder: Path) -> Path:
             pictures = [f"{each.picture_name}.{kind}" for kind in ("svg", "png")]
             there = [picture for picture in pictures if (folder / picture).is_file()]
             summary = Summary(each.experiment, finished)
-            sections.append(Section(each, summary, there[0] if there else ""))
+            sections.append(PaperSection(each, summary, there[0] if there else ""))
     path = folder / f"{what.page_name}.md"
     with replacing(path) as temporary:
         temporary.write_text(page(what.experiment, sections), encoding="utf8")
     return path
 
 
-def _plans(what: Plan, folder: Path) -> list[Plan]:
+def _plans(what: ReproductionPlan, folder: Path) -> list[ReproductionPlan]:
     """This plan and those of the other data sets at the same size."""
     return [
         what
@@ -227,7 +229,7 @@ def _plans(what: Plan, folder: Path) -> list[Plan]:
     ]
 
 
-def _own_sources(what: Plan, folder: Path) -> list[Source]:
+def _own_sources(what: ReproductionPlan, folder: Path) -> list[JudgedSource]:
     """This plan's folder of the user's own, and those with results from earlier.
 
     Of an earlier one its results tell the name and the folds, which is all that a page needs.
@@ -239,5 +241,5 @@ def _own_sources(what: Plan, folder: Path) -> list[Source]:
         for name in {cell.data for cell in cells} - known - set(own):
             folds = max(cell.fold for cell in cells)
             form = Form(("train",), ("test",), folds=folds)
-            own[name] = Source(name, Path(name), Layout(name, name, (form,)))
+            own[name] = JudgedSource(name, Path(name), FileLayout(name, name, (form,)))
     return list(own.values())

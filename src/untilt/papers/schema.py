@@ -30,7 +30,7 @@ Value = float | str
 
 
 @dataclass(frozen=True)
-class Size:
+class ExperimentSize:
     """How large a run is. `queries` is for data made here, and the most that --quick takes.
 
     Of `clicks`, `clicks_per_query` and `sessions_per_query` the first that is given counts.
@@ -66,7 +66,7 @@ class Size:
     patience: int | None = None
     penalties: tuple[float, ...] = ()
 
-    def times(self, factor: int) -> "Size":
+    def times(self, factor: int) -> "ExperimentSize":
         """As many clicks and sessions, so many times."""
         amounts = ("clicks", "clicks_per_query", "sessions_per_query")
         given = {name: getattr(self, name) for name in amounts}
@@ -217,9 +217,9 @@ class Experiment:
     form: Literal["table", "lines", "bars"]
     panels: tuple[Panel, ...]
     rows: tuple[Row, ...]
-    full: Size
-    size: Size
-    quick: Size
+    full: ExperimentSize
+    size: ExperimentSize
+    quick: ExperimentSize
     reported: tuple[Reported, ...] = ()
     claims: tuple[Claim, ...] = ()
     untested: tuple[Untested, ...] = ()
@@ -310,7 +310,7 @@ def parse(table: Mapping[str, Any], *, where: str) -> Experiment:
     plain.setdefault("full", plain.get("size", {}))
     plain.setdefault("size", plain["full"])
     for size in ("full", "size", "quick"):
-        _check_keys(Size, plain[size], f"{where}, {size}")
+        _check_keys(ExperimentSize, plain[size], f"{where}, {size}")
     for key, (name, cls) in _TABLES.items():
         plain[name] = _tables(cls, plain, key, where)
     _check_keys(Experiment, plain, where)

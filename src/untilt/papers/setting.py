@@ -11,7 +11,7 @@ from untilt._core import ragged
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, did_you_mean
-from untilt.papers.schema import Panel, Size, Value
+from untilt.papers.schema import ExperimentSize, Panel, Value
 from untilt.simulation.production import ProductionRanker, production_ranker
 from untilt.simulation.protocols import Harvest, Protocol, Shuffle, Swap, as_protocol
 from untilt.simulation.simulate import Simulation, simulate
@@ -22,7 +22,7 @@ REPEAT_SEED = 2_000_003
 SWAP_SESSIONS = 100
 
 
-class Setting:
+class CellSetting:
     """Everything that is fixed before a method is chosen; the clicks are drawn when asked for.
 
     Parameters
@@ -38,7 +38,7 @@ class Setting:
         train: JudgedLists,
         test: JudgedLists,
         panel: Panel,
-        size: Size,
+        size: ExperimentSize,
         *,
         seed: int,
         n_threads: int = 1,
@@ -182,7 +182,7 @@ class Setting:
         )
 
 
-def at_value(panel: Panel, size: Size, x: Value | None) -> tuple[Panel, Size]:
+def at_value(panel: Panel, size: ExperimentSize, x: Value | None) -> tuple[Panel, ExperimentSize]:
     """Panel and size with this value of the x axis put in, where it changes the log.
 
     A value of the x axis takes the place of the panel's own amount of clicks.
@@ -194,8 +194,8 @@ def at_value(panel: Panel, size: Size, x: Value | None) -> tuple[Panel, Size]:
         return panel, size
     if sweep.part == "protocol":
         return replace(panel, parameters={**panel.parameters, sweep.key: x}), size
-    if sweep.key not in Size.__dataclass_fields__:
-        hint = did_you_mean(sweep.key, Size.__dataclass_fields__)
+    if sweep.key not in ExperimentSize.__dataclass_fields__:
+        hint = did_you_mean(sweep.key, ExperimentSize.__dataclass_fields__)
         raise OptionError(f"a sweep cannot change size.{sweep.key}, which is not there.{hint}")
     whole = sweep.key in ("clicks", "sessions_per_query", "queries")
     changed: dict[str, Any] = {sweep.key: int(x) if whole else x}

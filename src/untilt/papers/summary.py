@@ -18,7 +18,7 @@ LEVEL = 0.95
 
 
 @dataclass(frozen=True)
-class Point:
+class SummaryPoint:
     """One metric of one row at one x, over all runs."""
 
     panel: str
@@ -56,19 +56,21 @@ class Summary:
 
     def __init__(self, experiment: Experiment, results: Mapping[Cell, Result]) -> None:
         self.experiment = experiment
-        self.points: dict[Key, Point] = {}
+        self.points: dict[Key, SummaryPoint] = {}
         gathered: dict[Key, dict[Run, float]] = {}
         for cell, result in results.items():
             for key, value in _flat(experiment, cell, result):
                 gathered.setdefault(key, {})[cell.run] = value
         for key, runs in gathered.items():
-            self.points[key] = Point(*key, runs)
+            self.points[key] = SummaryPoint(*key, runs)
         names = {cell.data for cell in results}
         self.data = next((each.title for each in LAYOUTS.values() if {each.name} == names), "")
         self.seconds = sum(result.seconds for result in results.values())
         self.n_runs = len({cell.run for cell in results})
 
-    def point(self, panel: str, row: str, metric: str, x: Value | None = None) -> Point | None:
+    def point(
+        self, panel: str, row: str, metric: str, x: Value | None = None
+    ) -> SummaryPoint | None:
         """A point; a fixed row has the same at every x."""
         at_x = self.points.get((panel, row, metric, x))
         return self.points.get((panel, row, metric, None)) if at_x is None else at_x
@@ -80,7 +82,7 @@ class Summary:
             return [x for x in panel.sweep.values if x in there]
         return sorted(float(x) for x in there if not isinstance(x, str) and x is not None)
 
-    def points_of(self, panel: Panel, row: Row, metric: str) -> list[Point]:
+    def points_of(self, panel: Panel, row: Row, metric: str) -> list[SummaryPoint]:
         """All points of a row, along the x axis."""
         wanted = (panel.name, row.name, metric)
         keys = [key for key in self.points if key[:3] == wanted]

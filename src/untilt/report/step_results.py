@@ -97,7 +97,7 @@ class TrainingPlan:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class TrainedCandidate:
     """A candidate: its name in figures, the file of its ranker, its value where it was chosen.
 
     `more_files` are the rankers of the folds after the first. `within_noise` says that clicks
@@ -137,7 +137,7 @@ class Training:
     by_fold : for each fold, the name of the candidate that the other folds choose
     """
 
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[TrainedCandidate, ...] = ()
     chosen: str | None = None
     clip: float | None = None
     warnings: tuple[Fact, ...] = ()
@@ -155,7 +155,7 @@ class Training:
                 raise OptionError(f"{name!r} is none of the candidates: {', '.join(known)}.")
 
     @property
-    def best(self) -> Candidate | None:
+    def best(self) -> TrainedCandidate | None:
         """The chosen candidate."""
         return next((each for each in self.candidates if each.name == self.chosen), None)
 

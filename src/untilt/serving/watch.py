@@ -18,7 +18,7 @@ from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.estimator import clone
 from untilt._core.statistics import check_level, holm, student_quantile
 from untilt.auditing.reading import grouped_cells, reach_of
-from untilt.auditing.scores import Cells, Score
+from untilt.auditing.scores import Score, ScoreCells
 from untilt.bias.curve import PositionBias
 from untilt.charts.theme import MOST_SERIES
 from untilt.data.clicklog import ClickLog
@@ -366,11 +366,11 @@ def _changes(
     return found, _reading_curve(cells, level) if slope.is_possible else None
 
 
-def _at_first(cells: Cells) -> Cells:
+def _at_first(cells: ScoreCells) -> ScoreCells:
     """Those at position 1, which is examined alike where only reading has changed."""
     own = cells.position == 1
     columns = (cells.query, cells.document, cells.position, cells.n1, cells.c1, cells.n0, cells.c0)
-    return Cells(*(each[own] for each in columns))
+    return ScoreCells(*(each[own] for each in columns))
 
 
 def _spread(score: Score, level: float) -> Change:
@@ -380,7 +380,7 @@ def _spread(score: Score, level: float) -> Change:
     return Change(_LIKE, ratio, low, high, score.p_above)
 
 
-def _reading_curve(cells: Cells, level: float) -> ReadingCurve:
+def _reading_curve(cells: ScoreCells, level: float) -> ReadingCurve:
     """log(rate now / rate before) of each position less that of position 1 (Mantel and Haenszel).
 
     Intervals are the jackknife's over queries, with Student's t by the effective queries.

@@ -19,7 +19,7 @@ from untilt.facts import note
 from untilt.simulation.behaviour import Behaviour, Display, DwellTimes, Page
 from untilt.simulation.production import Rankings, rankings_for, shown_order
 from untilt.simulation.protocols import Protocol, as_protocol
-from untilt.simulation.sampler import Plan
+from untilt.simulation.sampler import SamplingPlan
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -162,7 +162,7 @@ class Setting:
     display: Display
     rankings: Rankings
     query_probability: FloatArray
-    plan: Plan
+    plan: SamplingPlan
 
     @property
     def ranker_names(self) -> tuple[str, ...]:
@@ -266,10 +266,10 @@ def _plan(
     shown: IntArray,
     display: Display,
     behaviour: Behaviour,
-) -> Plan:
+) -> SamplingPlan:
     alpha, beta = behaviour.affine()
     stopping, dwell = behaviour.stopping, behaviour.dwell
-    return Plan(
+    return SamplingPlan(
         key=key,
         query_steps=_steps(probability),
         start=start,

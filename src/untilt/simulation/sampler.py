@@ -54,7 +54,7 @@ def draw_number(row: int, purpose: int) -> int:
     return (row + 1) * DRAWS_PER_ROW + purpose
 
 
-class Plan(NamedTuple):
+class SamplingPlan(NamedTuple):
     """All that a session depends on, as arrays for the kernels.
 
     key : of the random streams
@@ -109,7 +109,7 @@ class Sessions:
         return self.click.astype(np.float64) if self.dwell is None else self.dwell
 
 
-def draw_sessions(plan: Plan, number: IntArray) -> Sessions:
+def draw_sessions(plan: SamplingPlan, number: IntArray) -> Sessions:
     """The sessions with these numbers."""
     query, variant = draw_heads(plan, number)
     indptr = ragged.indptr_of(ragged.lengths(plan.start)[query])
@@ -123,7 +123,7 @@ def draw_sessions(plan: Plan, number: IntArray) -> Sessions:
 
 
 def distinct_sessions(
-    plan: Plan, n_sessions: int, *, block: int = BLOCK, chunk_rows: int = CHUNK_ROWS
+    plan: SamplingPlan, n_sessions: int, *, block: int = BLOCK, chunk_rows: int = CHUNK_ROWS
 ) -> tuple[IntArray, IntArray]:
     """(first, count): the numbers of the first of equal sessions, rising, and how many there are.
 
@@ -149,7 +149,7 @@ def distinct_sessions(
 
 
 def _merge(
-    plan: Plan,
+    plan: SamplingPlan,
     number: IntArray,
     count: IntArray,
     chunk_rows: int,
@@ -174,7 +174,7 @@ def _merge(
     return np.concatenate(firsts), np.concatenate(counts)
 
 
-def _group(plan: Plan, number: IntArray, query: IntArray, variant: IntArray) -> Groups:
+def _group(plan: SamplingPlan, number: IntArray, query: IntArray, variant: IntArray) -> Groups:
     if plan.has_dwell or plan.variant_shuffle.any():
         made = draw_sessions(plan, number)
         rows = [made.document, made.click, *(() if made.dwell is None else (made.dwell,))]
@@ -186,7 +186,9 @@ def _group(plan: Plan, number: IntArray, query: IntArray, variant: IntArray) -> 
     return group_equal_lists(word_indptr, [words], [query, variant])
 
 
-def _chunks(plan: Plan, query_start: IntArray, chunk_rows: int) -> Iterator[tuple[int, int]]:
+def _chunks(
+    plan: SamplingPlan, query_start: IntArray, chunk_rows: int
+) -> Iterator[tuple[int, int]]:
     """Ranges of sorted sessions with whole queries and, but for huge queries, bounded rows."""
     rows = np.concatenate([[0], np.cumsum(np.diff(query_start) * ragged.lengths(plan.start))])
     q, n_queries = 0, len(query_start) - 1
@@ -214,7 +216,7 @@ def sort_by_query(query: IntArray, n_queries: int) -> tuple[IntArray, IntArray]:
     return order, start
 
 
-def draw_heads(plan: Plan, number: IntArray) -> tuple[IntArray, IntArray]:
+def draw_heads(plan: SamplingPlan, number: IntArray) -> tuple[IntArray, IntArray]:
     """Query and variant of each session."""
     query, variant = np.empty((2, len(number)), dtype=np.int32)
     _draw_heads(len(number), plan, number, query, variant)
@@ -223,7 +225,7 @@ def draw_heads(plan: Plan, number: IntArray) -> tuple[IntArray, IntArray]:
 
 @parallel_kernel()
 def _draw_heads(
-    mine: Share, plan: Plan, number: IntArray, query: IntArray, variant: IntArray
+    mine: Share, plan: SamplingPlan, number: IntArray, query: IntArray, variant: IntArray
 ) -> None:
     n_queries = len(plan.start) - 1
     for s in range(mine[0], mine[1]):
@@ -245,7 +247,7 @@ def _draw_heads(
 @parallel_kernel()
 def _fill_rows(
     mine: Share,
-    plan: Plan,
+    plan: SamplingPlan,
     number: IntArray,
     query: IntArray,
     variant: IntArray,
@@ -267,7 +269,7 @@ def _fill_rows(
 @parallel_kernel()
 def _pack_clicks(
     mine: Share,
-    plan: Plan,
+    plan: SamplingPlan,
     number: IntArray,
     query: IntArray,
     variant: IntArray,
@@ -297,7 +299,9 @@ def _step(steps: FloatArray, u: float) -> int:
 
 
 @nb.njit(cache=True)
-def _arrange(plan: Plan, stream: np.uint64, query: int, variant: int, document: IntArray) -> None:
+def _arrange(
+    plan: SamplingPlan, stream: np.uint64, query: int, variant: int, document: IntArray
+) -> None:
     order, start = plan.variant_order[variant], plan.start[query]
     for k in range(len(document)):
         document[k] = plan.shown[order, start + k]
@@ -311,7 +315,7 @@ def _arrange(plan: Plan, stream: np.uint64, query: int, variant: int, document: 
 
 
 @nb.njit(cache=True)
-def _read(plan: Plan, stream: np.uint64, document: IntArray, click: AnyArray) -> None:
+def _read(plan: SamplingPlan, stream: np.uint64, document: IntArray, click: AnyArray) -> None:
     reads, stops = True, len(plan.satisfaction) > 0
     for k in range(len(document)):
         d = document[k]
@@ -327,7 +331,7 @@ def _read(plan: Plan, stream: np.uint64, document: IntArray, click: AnyArray) ->
 
 @nb.njit(cache=True)
 def _stay(
-    plan: Plan, stream: np.uint64, document: IntArray, click: AnyArray, dwell: FloatArray
+    plan: SamplingPlan, stream: np.uint64, document: IntArray, click: AnyArray, dwell: FloatArray
 ) -> None:
     """d = c max(0, delta) max(0, omega), the two normals by Box and Muller."""
     for k in range(len(document)):

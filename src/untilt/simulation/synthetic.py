@@ -125,13 +125,13 @@ class _Hidden:
 class _World:
     """What the features show, and where one grade ends and the next begins."""
 
-    columns: tuple["_Column", ...]
+    columns: tuple["_SyntheticColumn", ...]
     limits: FloatArray
 
     @classmethod
     def draw(cls, world: int, n_features: int, noise: float, grades: int) -> "_World":
         rng = child_generator(world, 1)
-        columns = tuple(_Column.draw(rng, j) for j in range(n_features))
+        columns = tuple(_SyntheticColumn.draw(rng, j) for j in range(n_features))
         single = np.arange(REFERENCE_DOCUMENTS + 1)  # one document per query: all levels, all z
         utility = _judged_utility(rng, _Hidden.draw(rng, single), noise)
         share = GRADE_RATIO ** np.arange(grades)
@@ -177,7 +177,7 @@ _SHAPES: tuple[Shape, ...] = (
 
 
 @dataclass(frozen=True)
-class _Column:
+class _SyntheticColumn:
     """One feature: which hidden value it shows, how clearly, in which shape and on which scale."""
 
     source: int  # 0..7 a factor, 8.. an intent, -1 nothing
@@ -186,7 +186,7 @@ class _Column:
     scale: float
 
     @classmethod
-    def draw(cls, rng: np.random.Generator, j: int) -> "_Column":
+    def draw(cls, rng: np.random.Generator, j: int) -> "_SyntheticColumn":
         if j < N_FACTORS + N_INTENTS:
             # The first columns show every hidden value once, so that no set misses one of them.
             source, clarity = j, rng.uniform(0.8, 0.97)

@@ -136,7 +136,7 @@ def evaluate_rankers(
     names = [each.name for each in training.candidates]
     with progress("loading rankers", total=len(names)) as advance:
 
-        def score(candidate: step_results.Candidate) -> FloatArray:
+        def score(candidate: step_results.TrainedCandidate) -> FloatArray:
             found = _scores_of(candidate, judged, store)
             advance()
             return found
@@ -171,7 +171,7 @@ def evaluate_rankers(
 
 
 def _scores_of(
-    candidate: step_results.Candidate, judged: Judged, store: CandidateStore
+    candidate: step_results.TrainedCandidate, judged: Judged, store: CandidateStore
 ) -> FloatArray:
     """The scores of a candidate's rankers, each of its own documents.
 

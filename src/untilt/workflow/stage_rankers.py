@@ -27,9 +27,9 @@ from untilt.evaluation.results import Estimates, SystemComparison
 from untilt.facts import Fact, as_fact, note, warning
 from untilt.rankers.base import Ranker
 from untilt.report.step_results import (
-    Candidate,
     Learned,
     Shipped,
+    TrainedCandidate,
     Training,
     TrainingPlan,
     TreeValues,
@@ -346,11 +346,11 @@ def _chosen(
     if len(estimates) > 1:
         undecided |= {each.system for each in estimates.compare(best) if not each.decided}
 
-    def trained(method: str, folds: list[Fitted]) -> Candidate:
+    def trained(method: str, folds: list[Fitted]) -> TrainedCandidate:
         name = candidates.system_name(method)
         files = [each.path.name for each in folds if each.path is not None]
         assert len(files) == len(folds)  # every ranker of this package can be saved
-        return Candidate(
+        return TrainedCandidate(
             method=method,
             name=name,
             note=candidates.candidate_note(method),

@@ -308,7 +308,7 @@ def read_step(
 def _read_step(
     source: Any, folder: RunFolder, options: RunOptions, steps: Steps
 ) -> tuple[Done[LogSource], Data]:
-    inputs = Inputs()
+    inputs = RunInputs()
     given = None if isinstance(source, ClickLog) else inputs.fingerprint(source)
     documents = None if options.documents is None else inputs.fingerprint(options.documents)
     in_memory = given is None or (options.documents is not None and documents is None)
@@ -428,7 +428,7 @@ def _plain_features(features: Any) -> Any:
     return features if features is None or isinstance(features, str) else list(features)
 
 
-class Inputs:
+class RunInputs:
     """The files that a run reads, as they were when their fingerprints were taken.
 
     The fingerprint is SHA-256 over all bytes of all files, taken at every start. Size and time of

@@ -52,7 +52,7 @@ from untilt.facts import joined, note
 from untilt.networks import mlp
 from untilt.networks.batches import PaddedRows
 from untilt.networks.mlp import Network, normalised
-from untilt.networks.training import Loss, Stopping, Trained, train
+from untilt.networks.training import Loss, StoppingRule, Trained, train
 
 POSITION_BASED = note(
     "contextual.position-based",
@@ -277,7 +277,7 @@ FEWEST_TO_HOLD_OUT = 20
 
 
 @dataclass(frozen=True, eq=False)
-class NetworkInputs:
+class ContextInputs:
     """Evidence with its contexts and their normalisation, and the curve without any context."""
 
     evidence: Evidence
@@ -288,7 +288,7 @@ class NetworkInputs:
 
 
 def fit_network(
-    inputs: NetworkInputs, options: "ContextualBias", *, member: int = 0
+    inputs: ContextInputs, options: "ContextualBias", *, member: int = 0
 ) -> tuple[Network, Trained]:
     """Train one network; member 0 on the queries as they are, others on bootstrap samples."""
     evidence = inputs.evidence
@@ -345,7 +345,7 @@ def _columns(
     }
 
 
-def _start(inputs: NetworkInputs, options: "ContextualBias", member: int) -> Any:
+def _start(inputs: ContextInputs, options: "ContextualBias", member: int) -> Any:
     """Random hidden layers; outputs at the curve without context, whatever the input."""
     depth = inputs.evidence.clicks.shape[1]
     widths = (inputs.contexts.values.shape[1], *options.widths, depth)
@@ -373,7 +373,9 @@ def _held_out(n_queries: int, options: "ContextualBias", member: int) -> BoolArr
     return held_out
 
 
-def _stopping(inputs: NetworkInputs, options: "ContextualBias", rows: IntArray) -> Stopping | None:
+def _stopping(
+    inputs: ContextInputs, options: "ContextualBias", rows: IntArray
+) -> StoppingRule | None:
     if len(rows) == 0:
         return None
     evidence = inputs.evidence.take(rows)
@@ -382,7 +384,7 @@ def _stopping(inputs: NetworkInputs, options: "ContextualBias", rows: IntArray) 
         network = mlp.to_network(params, options.activation, mean=inputs.mean, scale=inputs.scale)
         return log_likelihood(network.forward(inputs.contexts.values), evidence)
 
-    return Stopping(value, options.patience)
+    return StoppingRule(value, options.patience)
 
 
 MODELS = ("linear", "network")
@@ -501,7 +503,7 @@ class ContextualBias(BaseEstimator):
     ) -> NetworkCurves:
         design = np.ones((len(contexts.values), 1))
         start = self._maximum(Problem(evidence, design, np.zeros(1))).B[:, 0]
-        inputs = NetworkInputs(evidence, contexts, mean, scale, start)
+        inputs = ContextInputs(evidence, contexts, mean, scale, start)
         network, trained = fit_network(inputs, self)
         members = tuple(
             fit_network(inputs, self, member=m)[0] for m in range(1, self.n_bootstrap + 1)

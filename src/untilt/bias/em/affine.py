@@ -77,7 +77,7 @@ def fit_affine(
     return fit, float(np.sum(here.value))
 
 
-class _Sums(NamedTuple):
+class _PositionSums(NamedTuple):
     """Per position: scores, information and log-likelihood of (alpha_k, beta_k)."""
 
     s_alpha: FloatArray
@@ -88,11 +88,11 @@ class _Sums(NamedTuple):
     value: FloatArray
 
 
-def _sums(cells: PositionCounts, fit: AffineFit) -> _Sums:
-    return _Sums(*_sum_cells(cells.arrays, fit))
+def _sums(cells: PositionCounts, fit: AffineFit) -> _PositionSums:
+    return _PositionSums(*_sum_cells(cells.arrays, fit))
 
 
-def _newton(sums: _Sums, *, level: bool) -> tuple[FloatArray, FloatArray]:
+def _newton(sums: _PositionSums, *, level: bool) -> tuple[FloatArray, FloatArray]:
     """Fisher scoring steps of all positions; none where there is no information."""
     if not level:
         return sums.s_alpha / np.maximum(sums.aa, 1e-300), np.zeros_like(sums.s_alpha)

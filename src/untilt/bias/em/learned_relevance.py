@@ -94,7 +94,7 @@ class LearnedFit:
     status: Fact
 
 
-class CrossFitted(ABC):
+class CrossFittedRelevance(ABC):
     """Models of gamma(x), one per fold of queries that has not seen that fold."""
 
     what: ClassVar[str]  # shown as progress
@@ -119,7 +119,7 @@ class CrossFitted(ABC):
 
 
 def learned_em(
-    cells: PositionCounts, models: CrossFitted, *, trust: bool, patience: int
+    cells: PositionCounts, models: CrossFittedRelevance, *, trust: bool, patience: int
 ) -> LearnedFit:
     """Learn relevance and the curves together, until `patience` rounds bring no gain."""
     affine = start_affine(cells)
@@ -151,7 +151,7 @@ def learned_em(
     )
 
 
-class CrossFittedTrees(CrossFitted):
+class CrossFittedTrees(CrossFittedRelevance):
     """One booster per fold of queries, on one binned dataset.
 
     A round is one more tree on the soft targets t, the posterior relevance. Its gradient
@@ -367,7 +367,7 @@ class _NetworkState(NamedTuple):
     sums: Any
 
 
-class CrossFittedNetworks(CrossFitted):
+class CrossFittedNetworks(CrossFittedRelevance):
     r"""One network per fold of queries, learned in mini-batches (online EM); without trust bias.
 
     A round is an epoch. For each batch of (document, position) with n impressions and c clicks:

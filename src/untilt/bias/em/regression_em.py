@@ -21,8 +21,8 @@ from untilt.bias.curve import (
 )
 from untilt.bias.em.affine import FLOOR, AffineFit, clustered, inverted, uncertainty_of_affine
 from untilt.bias.em.learned_relevance import (
-    CrossFitted,
     CrossFittedNetworks,
+    CrossFittedRelevance,
     CrossFittedTrees,
     NetworkOptions,
     TreeOptions,
@@ -183,7 +183,7 @@ class EMEstimator(BiasEstimator):
 
     def _models(
         self, cells: PositionCounts, features: FeatureArray, options: TreeOptions
-    ) -> CrossFitted:
+    ) -> CrossFittedRelevance:
         """What learns relevance from features."""
         return CrossFittedTrees(cells, features, options)
 
@@ -437,7 +437,7 @@ class RegressionEM(EMEstimator):
 
     def _models(
         self, cells: PositionCounts, features: FeatureArray, options: TreeOptions
-    ) -> CrossFitted:
+    ) -> CrossFittedRelevance:
         if self.relevance != "network":
             return super()._models(cells, features, options)
         return CrossFittedNetworks(cells, features, NetworkOptions.of(self.network), options)

@@ -496,7 +496,7 @@ FEWEST_FOR_MEAN = 50  # sessions of an arm, before the mean of a feature is take
 
 
 @dataclass(frozen=True, eq=False)
-class _Experiment:
+class _TestedExperiment:
     """The lists of the experiment, cut below the lowest swap.
 
     swapped : (lists, 2) positions, 0 for none
@@ -548,7 +548,7 @@ def swap_facts(log: ClickLog, part: BoolArray, swapped: IntArray) -> tuple[Fact,
     return as_facts(tested, passed=SWAPS_PASSED, untested=SWAPS_UNTESTED)
 
 
-def _experiment(log: ClickLog, part: BoolArray, swapped: IntArray) -> _Experiment:
+def _experiment(log: ClickLog, part: BoolArray, swapped: IntArray) -> _TestedExperiment:
     filled = ragged.lengths(log.indptr) > 0
     lists, pairs = log.take(part & filled), swapped[part & filled]
     length = lists.position[lists.indptr[1:] - 1]
@@ -564,10 +564,10 @@ def _experiment(log: ClickLog, part: BoolArray, swapped: IntArray) -> _Experimen
     arm = np.where(pairs[:, 1] > 0, arm + 1, 0)
     shown = lists.slates().group_of_list
     stratum = np.unique(experiment * (int(length.max()) + 1) + length, return_inverse=True)[1]
-    return _Experiment(lists, pairs, rank, arm, experiment, stratum, original, shown)
+    return _TestedExperiment(lists, pairs, rank, arm, experiment, stratum, original, shown)
 
 
-def _arms(made: _Experiment, unit: AnyArray, units: str) -> Tested | None:
+def _arms(made: _TestedExperiment, unit: AnyArray, units: str) -> Tested | None:
     """Chi-square of arms by units within a stratum, added up over the strata."""
     statistic, mean, variance = 0.0, 0.0, 0.0
     for stratum in range(int(made.stratum.max()) + 1):
@@ -613,7 +613,7 @@ def _table_moments(unit: AnyArray, arm: IntArray, sessions: IntArray) -> tuple[f
     return statistic, N / (N - 1) * (r - 1) * (c - 1), variance
 
 
-def _swapped_back(made: _Experiment) -> Tested | None:
+def _swapped_back(made: _TestedExperiment) -> Tested | None:
     """Swapped lists, swapped back, among the usual ones of their query and experiment."""
     log, is_base = made.log, made.arm == 0
     of_base = sum_by(made.original, log.sessions * is_base)
@@ -650,14 +650,14 @@ def _swapped_back(made: _Experiment) -> Tested | None:
     return fact, "lists", p_value
 
 
-def _both_shown(made: _Experiment) -> BoolArray:
+def _both_shown(made: _TestedExperiment) -> BoolArray:
     """(lists,) whether the list shows both positions of its swap."""
     moved = made.rank != made.log.position
     found: BoolArray = ragged.sums_by_list(made.log.indptr, moved) == 2
     return found
 
 
-def _feature_differences(made: _Experiment) -> Tested | None:
+def _feature_differences(made: _TestedExperiment) -> Tested | None:
     """Lower minus upper document of a swap, by the original list: in its arm against all lists."""
     log = made.log
     if log.features is None:
@@ -695,7 +695,7 @@ def _feature_differences(made: _Experiment) -> Tested | None:
     return fact, "features", p_value
 
 
-def _documents_at(made: _Experiment, a: int, b: int) -> tuple[IntArray, IntArray]:
+def _documents_at(made: _TestedExperiment, a: int, b: int) -> tuple[IntArray, IntArray]:
     """(lists,) the documents that stood at a and b before any swap, -1 where there was none."""
     log, owner = made.log, ragged.list_of_row(made.log.indptr)
     found = []

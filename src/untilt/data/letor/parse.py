@@ -59,7 +59,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
-class Block:
+class TextBlock:
     """What stood in one block of lines; every array has one entry per row.
 
     `code` is FINE, SLOW (a number needs more than double precision to be read) or what is wrong at
@@ -104,7 +104,7 @@ def parse(
     first_id: int,
     most_columns: int,
     takes_missing: bool = False,
-) -> Block:
+) -> TextBlock:
     """Parse the rows of these slices into `n_columns` features; ids start at `first_id`.
 
     An id beyond `most_columns` is an error, and so is the value nan unless `takes_missing`.
@@ -123,10 +123,12 @@ def parse(
         *(features, labels, spans, line, code, place, widest),
     )
     n_lines = int(slices.line[-1])
-    return Block(features, labels, spans, line, code, place, n_lines, int(widest.max(initial=0)))
+    return TextBlock(
+        features, labels, spans, line, code, place, n_lines, int(widest.max(initial=0))
+    )
 
 
-def read_slowly(block: Block, data: bytes, *, first_id: int) -> None:
+def read_slowly(block: TextBlock, data: bytes, *, first_id: int) -> None:
     """Read the SLOW rows again with Python's own float, which is right for any number of digits."""
     for row in np.flatnonzero(block.code == SLOW):
         begin = data.rfind(b"\n", 0, block.spans[row, 0]) + 1

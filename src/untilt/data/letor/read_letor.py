@@ -28,8 +28,8 @@ from untilt.data.letor import parse as codes
 from untilt.data.letor.parse import (
     FINE,
     MOST_COLUMNS,
-    Block,
     Slices,
+    TextBlock,
     line_blocks,
     parse,
     physical_memory,
@@ -213,7 +213,7 @@ class Collector:
             missing=self._missing,
         )
 
-    def _parsed(self, data: bytes, slices: Slices) -> Block:
+    def _parsed(self, data: bytes, slices: Slices) -> TextBlock:
         """Parse with the width known so far, and again where a row was wider.
 
         Nearly all files name the last feature in their first lines, so nearly always once.
@@ -227,7 +227,7 @@ class Collector:
             block = self._parse(data, slices, self._width)
         return block
 
-    def _parse(self, data: bytes, slices: Slices, n_columns: int) -> Block:
+    def _parse(self, data: bytes, slices: Slices, n_columns: int) -> TextBlock:
         self._refuse_lack_of_memory(self._n_rows + int(slices.row[-1]), n_columns)
         return parse(
             data,
@@ -247,7 +247,7 @@ class Collector:
                 f"({memory / 2**30:.0f} GiB). Mend an id that is too large, or renumber them."
             )
 
-    def _refuse_bad_rows(self, block: Block, data: bytes) -> None:
+    def _refuse_bad_rows(self, block: TextBlock, data: bytes) -> None:
         bad = np.flatnonzero(block.code != FINE)
         if len(bad):
             row = int(bad[0])
@@ -258,10 +258,10 @@ class Collector:
                 most_columns=self._most_columns,
             )
 
-    def _where(self, block: Block, row: int) -> str:
+    def _where(self, block: TextBlock, row: int) -> str:
         return f"{self._file} line {self._n_lines + int(block.line[row]) + 1}"
 
-    def _add_queries(self, block: Block, data: bytes) -> None:
+    def _add_queries(self, block: TextBlock, data: bytes) -> None:
         starts = query_starts(data, block.spans)
         texts = self._texts(block, data, block.spans[starts, :2], starts)
         if texts and self._query_id and texts[0] == self._query_id[-1]:
@@ -275,7 +275,7 @@ class Collector:
         self._first_row.append(starts + self._n_rows)
 
     def _texts(
-        self, block: Block, data: bytes, spans: IntArray, rows: IntArray | None = None
+        self, block: TextBlock, data: bytes, spans: IntArray, rows: IntArray | None = None
     ) -> list[str]:
         if np.array_equal(spans[:, 0], spans[:, 1]):  # most files name no documents
             return [""] * len(spans)

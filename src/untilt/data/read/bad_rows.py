@@ -317,7 +317,7 @@ def _dispute(
 
 
 @dataclass(frozen=True)
-class Examination:
+class RowExamination:
     """What is wrong, and the tables or views that hold only what is right."""
 
     bad: tuple[BadRows, ...]
@@ -341,7 +341,7 @@ def examine(
     *,
     documents: str | None,
     document_fields: DocumentFields,
-) -> Examination:
+) -> RowExamination:
     """Apply all rules. `documents` is the view of the documents table, None where there is none."""
     bad = bad_values(database, "impressions", log.fields, "log")
     bad = [_from_zero(database, log, each) for each in bad]
@@ -363,7 +363,7 @@ def examine(
         )
         rows = kept = "with_features"
     of_sessions, rows = _session_rules(database, log, rows)
-    return Examination(tuple(bad + of_sessions), rows, kept)
+    return RowExamination(tuple(bad + of_sessions), rows, kept)
 
 
 def cut_lists(database: Database, log: Impressions) -> BadRows:

@@ -24,7 +24,7 @@ from untilt.facts import Fact, joined, note, warning
 from untilt.networks.batches import PaddedLists, bucket_lengths
 from untilt.networks.mlp import Optimiser, Params
 from untilt.networks.ranking_losses import dual_loss
-from untilt.networks.training import Stopping, Trained
+from untilt.networks.training import StoppingRule, Trained
 from untilt.rankers.base import check_positive
 from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, training_lists
 from untilt.rankers.networks import network_ranker
@@ -135,7 +135,7 @@ class DualLearning(network_ranker.DropoutNetworkRanker):
         self,
         inputs: network_ranker.NetworkInputs,
         slates: "ClickedSlates",
-        stopping: Stopping | None,
+        stopping: StoppingRule | None,
         checkpoint: str | os.PathLike[str] | None = None,
         fingerprint: str = "",
     ) -> Trained:
@@ -154,7 +154,7 @@ class DualLearning(network_ranker.DropoutNetworkRanker):
         trained: Trained,
         inputs: network_ranker.NetworkInputs,
         slates: "ClickedSlates",
-        stopping: Stopping | None,
+        stopping: StoppingRule | None,
     ) -> PositionBias:
         scores = network_ranker.network_scores(
             trained.params["ranker"], inputs.features, self.activation
@@ -179,7 +179,7 @@ class DualLearning(network_ranker.DropoutNetworkRanker):
         self,
         inputs: network_ranker.NetworkInputs,
         slates: "ClickedSlates",
-        stopping: Stopping | None,
+        stopping: StoppingRule | None,
     ) -> Fact:
         """How far the curve moves over trainings on queries drawn anew."""
         queries = np.unique(slates.query)
@@ -205,7 +205,7 @@ class DualLearning(network_ranker.DropoutNetworkRanker):
         self,
         inputs: network_ranker.NetworkInputs,
         slates: "ClickedSlates",
-        stopping: Stopping | None,
+        stopping: StoppingRule | None,
     ) -> FloatArray:
         layers = self._train(inputs, slates, stopping).params["ranker"]
         scores = network_ranker.network_scores(layers, inputs.features, self.activation)

@@ -33,7 +33,7 @@ from untilt.networks.mlp import (
 )
 from untilt.networks.ranking_losses import scores_function, slopes_function
 from untilt.networks.together import train_together
-from untilt.networks.training import Loss, NetworkTraining, Stopping, Trained, compiled_value
+from untilt.networks.training import Loss, NetworkTraining, StoppingRule, Trained, compiled_value
 from untilt.rankers.base import Ranker, check_positive, check_rounds
 from untilt.rankers.learning_data import TrainingLists, no_feature_varies
 from untilt.rankers.validation import (
@@ -499,7 +499,7 @@ def stopping_for(
     bias: BiasLike | None = None,
     curve: Curve | None = None,
     layers: Callable[[Params], Layers] = lambda params: params,
-) -> Stopping | None:
+) -> StoppingRule | None:
     """Judge each epoch by held-out data; None without any.
 
     Parameters
@@ -518,7 +518,7 @@ def stopping_for(
         scores = network_scores(layers(params), features, ranker.activation)
         return judge.value(scores, params)
 
-    return Stopping(value, ranker.early_stopping)
+    return StoppingRule(value, ranker.early_stopping)
 
 
 class _EpochJudge(NamedTuple):

@@ -29,7 +29,7 @@ from untilt.facts import joined
 from untilt.networks import mlp
 from untilt.networks.batches import PaddedRows
 from untilt.networks.mlp import Network, normalised
-from untilt.networks.training import PART, Loss, Stopping, Trained, compiled_value
+from untilt.networks.training import PART, Loss, StoppingRule, Trained, compiled_value
 from untilt.rankers.base import Ranker
 from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, training_lists
 from untilt.rankers.networks import network_ranker
@@ -179,7 +179,7 @@ def _stopping(
     inputs: network_ranker.NetworkInputs,
     loss: Loss,
     scale: "_LabelScale",
-) -> Stopping | None:
+) -> StoppingRule | None:
     """Labels by NDCG@10; feedback by the loss, which for clicks is minus their likelihood."""
     if not isinstance(held_out, ClickLog):
         return network_ranker.stopping_for(ranker, held_out, inputs, layers=itemgetter("f"))
@@ -201,7 +201,7 @@ def _stopping(
     def value(params: mlp.Params) -> float:
         return float(judge(params, batch, {}))
 
-    return Stopping(value, ranker.early_stopping, higher_is_better=False)
+    return StoppingRule(value, ranker.early_stopping, higher_is_better=False)
 
 
 def label_counts(lists: TrainingLists) -> PositionCounts:

@@ -36,7 +36,7 @@ from untilt.rankers.stacked.parts import (
     RATE,
     Likelihood,
     LinearPart,
-    Rows,
+    PartRows,
     Stack,
     click_part,
     imitation_correlation,
@@ -152,7 +152,7 @@ class StackedFit:
     contributions : (rows,) what each part adds to the served score, cross-fitted
     """
 
-    rows: Rows
+    rows: PartRows
     clicks: Shapes
     lines: LinearPart | None
     click_score: ClickScore
@@ -337,7 +337,7 @@ def chosen_shapes(
 
 def _lambdas(
     log: ClickLog,
-    rows: Rows,
+    rows: PartRows,
     L: FloatArray,
     mu: FloatArray,
     weights: Stack,
@@ -375,7 +375,7 @@ def _lambdas(
 
 
 def posterior(
-    cells: ClickCells, rows: Rows, A: FloatArray, fit: HierarchyFit
+    cells: ClickCells, rows: PartRows, A: FloatArray, fit: HierarchyFit
 ) -> tuple[FloatArray, Hierarchy]:
     """(mu, model): relevance after the clicks, with A as what is known before them.
 
@@ -427,7 +427,7 @@ def lambda_part(
 
 
 def posterior_pairs(
-    rows: Rows,
+    rows: PartRows,
     L: FloatArray,
     mu: FloatArray,
     weight: FloatArray,
@@ -463,7 +463,7 @@ def _of_rows(slates: GradedSlates, own: IntArray) -> GradedSlates:
     return replace(part, document=number[part.document], n_documents=len(own))
 
 
-def traffic_of(log: ClickLog, rows: Rows, options: LambdaOptions) -> FloatArray:
+def traffic_of(log: ClickLog, rows: PartRows, options: LambdaOptions) -> FloatArray:
     """(queries,) what each weighs by its sessions: 1 on average."""
     sessions = sum_by(log.query, log.sessions, log.n_queries)
     shown = slice(rows.n_shown)

@@ -159,7 +159,7 @@ PATIENCE = (30, 0.2)
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class PartRows:
     """Documents to learn from: the shown ones first, numbered as in the training lists.
 
     Parameters
@@ -200,7 +200,7 @@ class Rows:
         return (np.arange(len(self.query)) < self.n_shown).astype(float)
 
 
-def rows_of(log: ClickLog, lists: TrainingLists, seed: int) -> Rows:
+def rows_of(log: ClickLog, lists: TrainingLists, seed: int) -> PartRows:
     """Shown documents and sampled candidates of the queries that have any.
 
     The sample does not depend on the order of the documents table: candidates stand in the order of
@@ -215,7 +215,7 @@ def rows_of(log: ClickLog, lists: TrainingLists, seed: int) -> Rows:
     unshown = np.flatnonzero(~is_shown & (number[log.doc_query] >= 0))
     drawn, weight = _sampled(log, unshown, number, seed)
     document = np.concatenate([shown, drawn])
-    return Rows(
+    return PartRows(
         document=document,
         features=np.concatenate([lists.features, log.features[drawn]]),
         query=np.concatenate([query, number[log.doc_query[drawn]]]),
@@ -263,10 +263,10 @@ class HierarchicalObjective(LikeAFunction):
         return -self._u / self.model.v, self.model.curvature(H)
 
 
-class _HeldOutLikelihood:
+class _PartLikelihood:
     """The pooled likelihood of the folds' held-out clicks; it keeps v and s2 up to date."""
 
-    def __init__(self, cells: ClickCells, rows: Rows) -> None:
+    def __init__(self, cells: ClickCells, rows: PartRows) -> None:
         null = fit_hierarchy(cells, np.ones((rows.n_shown, 1)))
         self.base, self.model = float(null.weights[0]), null.model
         self.null = float(null.log_likelihood)
@@ -294,10 +294,14 @@ class Likelihood:
 
 
 def click_part(
-    cells: ClickCells, rows: Rows, training: FoldTraining, sessions: float, params: dict[str, Any]
+    cells: ClickCells,
+    rows: PartRows,
+    training: FoldTraining,
+    sessions: float,
+    params: dict[str, Any],
 ) -> Likelihood:
     """f: trees on the marginal likelihood, their number by the held-out one (per session)."""
-    held_out = _HeldOutLikelihood(cells, rows)
+    held_out = _PartLikelihood(cells, rows)
     query_fold = np.zeros(rows.n_queries, dtype=np.int64)
     query_fold[rows.query] = training.fold
     for k in range(training.n_folds):
@@ -315,7 +319,7 @@ def click_part(
     return Likelihood(trees, held_out.base, held_out.model)
 
 
-def mean_log_rank(log: ClickLog, rows: Rows) -> FloatArray:
+def mean_log_rank(log: ClickLog, rows: PartRows) -> FloatArray:
     """(rows,) L of each row, by the lists of the ranker in use; experiments say nothing of it."""
     usual = baseline_lists(log)
     lists = log.take(usual) if np.any(usual) else log
@@ -339,7 +343,7 @@ def _ends(lists: ClickLog) -> FloatArray:
     return np.maximum.reduceat(lists.position, lists.indptr[:-1]).astype(float)
 
 
-def old_ranker_part(L: FloatArray, rows: Rows, training: FoldTraining) -> CrossFitted:
+def old_ranker_part(L: FloatArray, rows: PartRows, training: FoldTraining) -> CrossFitted:
     """pi: trees on -L, centred in each query, as no order depends on a query's mean."""
     w = rows.weight
     mean = sum_by(rows.query, w * L, rows.n_queries) / sum_by(rows.query, w, rows.n_queries)
@@ -360,7 +364,7 @@ def imitation_correlation(old: CrossFitted) -> float:
     return float(np.sqrt(max(0.0, *old.tried.values)))
 
 
-def support_part(rows: Rows, training: FoldTraining) -> CrossFitted:
+def support_part(rows: PartRows, training: FoldTraining) -> CrossFitted:
     """rho: trees on whether a row was shown; scores are probabilities."""
     shown, w = rows.is_shown, rows.weight
 
@@ -443,7 +447,9 @@ class LinearPart:
         return [step_tree(j, features[:, j], weight * self.terms[:, j], _STEPS) for j in counts]
 
 
-def linear_part(cells: ClickCells, rows: Rows, folds: FoldTraining, model: Hierarchy) -> LinearPart:
+def linear_part(
+    cells: ClickCells, rows: PartRows, folds: FoldTraining, model: Hierarchy
+) -> LinearPart:
     """w, cross-fitted; `model` gives the variances of the effects."""
     n = rows.n_shown
     scale = Scale.of(rows.features[:n])

@@ -95,14 +95,14 @@ def pack_runs(
     if database.columns(rows)["session_id"] not in _WHOLE:
         return None
     try:
-        return _fold(database, rows, _Lists(database, packing, carried), code, depth)
+        return _fold(database, rows, _PackedLists(database, packing, carried), code, depth)
     except _LeaveToDuckDBError:
         return None
     finally:
         database.run("DROP TABLE IF EXISTS merged")
 
 
-def _fold(database: Database, rows: str, lists: "_Lists", code: RowCode, depth: int) -> Seen:
+def _fold(database: Database, rows: str, lists: "_PackedLists", code: RowCode, depth: int) -> Seen:
     types = {"session_id": "BIGINT", "query": "BIGINT", "slot": "INTEGER", "number": "BIGINT"}
     beside = [*lists.beside, *(["counted"] if lists.has_count else [])]
     columns = [f"CAST({name} AS {type_}) AS {name}" for name, type_ in types.items()]
@@ -125,7 +125,7 @@ def _fold(database: Database, rows: str, lists: "_Lists", code: RowCode, depth: 
     return runs.seen
 
 
-class _Lists:
+class _PackedLists:
     """Distinct lists and how often each was seen.
 
     A record is a row of 64-bit numbers: query, rows, what a session has beside its list, words,
@@ -190,7 +190,7 @@ class _Lists:
 class _RunPacker:
     """Rows that follow each other, packed. `open` is the record of the last run: it may go on."""
 
-    def __init__(self, lists: _Lists, code: RowCode, depth: int) -> None:
+    def __init__(self, lists: _PackedLists, code: RowCode, depth: int) -> None:
         self.beside, self.code, packing = lists.beside, code, lists.packing
         largest = {value.column for value in lists.carried if value.function == "max"}
         self.must_agree: BoolArray = np.array([name in largest for name in self.beside], dtype=bool)
