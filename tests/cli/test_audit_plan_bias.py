@@ -240,6 +240,7 @@ def test_a_plan_from_a_log_with_a_guess(logs, tmp_path):
 
 def test_people_read_the_plan():
     text = said("plan", "--rates", "0.3,0.2,0.1", "--pivot", "2", "--within", "length")
+    assert "intervals by pivot-swap afterwards" in text
     assert "10,000 sessions" in text
     assert "1 and 2" in text
     assert "position 3: 20% wide" in text

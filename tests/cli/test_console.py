@@ -8,6 +8,7 @@ import pytest
 from untilt.cli.console import Output, plain, speaking
 from untilt.data.read.options import columns_of
 from untilt.errors import OptionError
+from untilt.facts import note, phrase
 from untilt.views import Figure, Section, Table, bar, html, markdown, text
 
 
@@ -149,3 +150,13 @@ def test_a_command_stands_on_a_line_of_its_own(monkeypatch, capsys):
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert lines.count(command) == 2
     assert "- swap positions; `untilt bias` says" in lines
+
+
+def test_a_finding_becomes_a_whole_sentence_and_a_phrase_stays(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    found = note("audit.of-a-test", "no document was shown at {n} positions")(n=2)
+    Output(as_json=False, verbose=False).points(
+        [found, phrase("{name}: {why}", name="prs", why="a")]
+    )
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert lines == ["- No document was shown at 2 positions.", "- prs: a"]

@@ -19,7 +19,7 @@ from untilt.auditing.swap_design import Widths, check_assurance
 from untilt.bias.given import Examination, as_examination
 from untilt.bias.position_graph import most_lost
 from untilt.errors import IdentifiabilityError, OptionError, check_choice
-from untilt.facts import Fact, note
+from untilt.facts import Fact, note, phrase
 from untilt.views import Section, Table, Tile, View
 
 SERVE = note(
@@ -178,9 +178,12 @@ class Plan(Portable, View):
             for swap in self.swaps
         )
         header = ("positions", "probability", "sessions", f"{most}clicks lost", "mean width")
-        caption = (
-            f"Swaps to draw, each session at random ({self.level:.0%} intervals by "
-            f"{self.estimator} afterwards)"
+        caption = phrase(
+            "Swaps to draw, each session at random ({level:.0%} intervals by "
+            "⟦{estimator}|{name:method}⟧ afterwards)",
+            level=self.level,
+            estimator=self.estimator,
+            name=self.estimator.partition("(")[0],
         )
         return [
             Section(

@@ -79,7 +79,7 @@ _FOUND = {
             "From position 1 to {position}, clicks of weaker documents fall {ratio:.2f} times "
             "[{low:.2f}, {high:.2f}] as much as those of better ones (p {p_value:.1g}). The likely "
             "cause is trust: readers click the top because it is the top. Other causes are readers "
-            "that stop at a click, and relevance that changes. {estimator:method} ({name}) knows "
+            "that stop at a click, and relevance that changes. {estimator:method} knows "
             "trust.",
         ),
         warning(
@@ -88,7 +88,7 @@ _FOUND = {
             "[{low:.2f}, {high:.2f}] as much as those of better ones (p {p_value:.1g}), so that no "
             "one curve fits both. The likely cause is relevance that changes over time, or from "
             "person to person, and a ranker that follows it; it is not trust in the top, so "
-            "{estimator:method} (`{name}`) does not help.",
+            "{estimator:method} does not help.",
         ),
         warning(
             "reading.trust-by-features",
@@ -96,7 +96,7 @@ _FOUND = {
             "{ratio:.2f} times [{low:.2f}, {high:.2f}] as much as those of documents with better "
             "ones (p {p_value:.1g}). The likely cause is trust: readers click the top because it "
             "is the top. Production may also know of relevance what the features do not tell. "
-            "{estimator:method} ({name}) knows trust.",
+            "{estimator:method} knows trust.",
         ),
         warning(
             "reading.features",
@@ -104,7 +104,7 @@ _FOUND = {
             "{ratio:.2f} times [{low:.2f}, {high:.2f}] as much as those of documents with better "
             "ones (p {p_value:.1g}), so that features do not explain relevance alike at every "
             "position. Production may know of it what the features do not tell, or relevance "
-            "changes; it is not trust, so {estimator:method} (`{name}`) does not help.",
+            "changes; it is not trust, so {estimator:method} does not help.",
         ),
         warning(
             "reading.clicks-above",

@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from untilt._core.progress import showing_progress
+from untilt._core.words import sentence
 from untilt.cli.wording import current_voice
 from untilt.facts import Command, Fact
 from untilt.views import bar, show
@@ -102,12 +103,15 @@ class Output:
         """One sentence a line, with a dash; long ones go on below their beginning.
 
         Commands stand in backticks. One with arguments gets a line of its own below the sentence.
+        A finding becomes a whole sentence; a phrase may begin with a name and stays as it is.
         """
-        for sentence in map(self.said, sentences):
+        for each in sentences:
+            told = self.said(each)
+            told = sentence(told) if isinstance(each, Fact) and each.code else told
             grid = Table.grid(padding=(0, 1))
-            grid.add_row("-", Text(_COMMAND.sub(_named, sentence)))
+            grid.add_row("-", Text(_COMMAND.sub(_named, told)))
             self._people.print(Padding(grid, (0, 0, 0, INDENT), expand=False))
-            for command in dict.fromkeys(_COMMAND.findall(sentence)):
+            for command in dict.fromkeys(_COMMAND.findall(told)):
                 self.command(command)
 
     def command(self, command: str) -> None:
