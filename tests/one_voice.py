@@ -77,11 +77,14 @@ def orders_in(plain: Any) -> set[str]:
 
 def recommended_by(decision: Decision) -> list[str]:
     """What a run recommends, and the command that does it."""
-    answer = decision.answer
+    answer, training = decision.answer, decision.training
+    # A candidate that was asked for says itself what it lacks.
+    failed = () if training is None else training.warnings
+    errors = [str(each.fields["error"]) for each in failed if "error" in each.fields]
     if answer is None:
-        return [str(decision.no_answer)]
+        return [str(decision.no_answer), *errors]
     command = answer.recommendation.fields.get("command", "")
-    return [str(answer.recommendation), *([str(command)] if command else [])]
+    return [str(answer.recommendation), *([str(command)] if command else []), *errors]
 
 
 def other_orders(decision: Decision, report: str = "") -> dict[str, list[str]]:

@@ -132,6 +132,8 @@ class CommandLine:
         if not log and not instead:
             return command[0]
         named = set(re.findall(r" (--[a-z-]+)", own))
+        if command[1] == "bias" and not _takes_context(own):
+            named.add("--context")
         words = ["untilt", command[1], *log]
         for parameter in target.params:
             if not named & set(parameter.opts) and self._shares(parameter):
@@ -183,6 +185,12 @@ def reads_from(log: Any, options: Mapping[str, Any]) -> None:
         value = options.get(name.name)
         if value is not None and name.name not in line.given:
             line.given[name.name] = _read(value)
+
+
+def _takes_context(options: str) -> bool:
+    """Whether `untilt bias` with these options has a use for --context."""
+    method = re.search(r"--method (\S+)", options)
+    return method is None or "context" in catalog.find("bias", method[1]).needs
 
 
 def _flag(parameter: Any) -> str:
