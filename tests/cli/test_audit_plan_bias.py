@@ -204,9 +204,11 @@ def test_wrong_input_of_bias_is_a_short_message(logs, tmp_path):
         "bias", path, "--method", "all-pairs", "--pivot", "2"
     )
     assert "level" in refused("bias", path, "--level", "95")
-    assert "needs clicks, 0 or 1" in refused(
+    told = refused(
         *("bias", logs / "dwell" / "clicks.parquet", "--label", "dwell", "--method", "all-pairs")
     )
+    assert "all-pairs needs clicks, 0 or 1" in told
+    assert "(this log also has: none)." in told
     refused("bias", tmp_path / "nothing.parquet")
 
 

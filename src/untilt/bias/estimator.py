@@ -62,7 +62,7 @@ def check_clicks(log: ClickLog, method: str) -> None:
             f"⟦{method}⟧ needs clicks, 0 or 1. The label {log.label_name!r} has other "
             "values. Choose a click column with ⟦log.with_label(name)|--label NAME⟧ "
             f"(this log also has: {others})⟦, or make one: log.with_label((log.label > "
-            "0).astype(float))| ⟧."
+            "0).astype(float))|⟧."
         )
     if not log.label.any():
         raise IdentifiabilityError(
