@@ -114,13 +114,6 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
-def listed(names: Iterable[str], *, most: int = 10, quoted: bool = False) -> str:
-    """The first of the names, and how many more there are."""
-    texts = [repr(name) if quoted else name for name in names]
-    more = f" and {len(texts) - most:,} more" if len(texts) > most else ""
-    return ", ".join(texts[:most]) + more
-
-
 def check_choice(what: str, found: object, known: tuple[str, ...]) -> None:
     """Raise unless `found` is one of the known choices of the option `what`."""
     if isinstance(found, str) and found in known:

@@ -8,8 +8,8 @@ import numpy as np
 
 from untilt._core.arrays import BoolArray, FeatureArray, Missing
 from untilt._core.optional import explained_import
-from untilt.errors import ColumnError, OptionError, ShapeError, did_you_mean, listed
-from untilt.facts import phrase
+from untilt.errors import ColumnError, OptionError, ShapeError, did_you_mean
+from untilt.facts import listed, phrase
 
 
 def feature_array(features: Any, names: Sequence[str]) -> FeatureArray:
@@ -188,11 +188,11 @@ def _check_names(have: Sequence[str], names: Sequence[str], *, fix: str) -> None
         return
     parts = [f"the features must be the {len(names)} that the ranker was trained on."]
     if missing:
-        parts.append(f"Missing: {listed(missing, quoted=True)}.{did_you_mean(missing[0], extra)}")
+        parts.append(f"Missing: {listed(map(repr, missing))}.{did_you_mean(missing[0], extra)}")
     if extra:
-        parts.append(f"Not among them: {listed(extra, quoted=True)}.")
+        parts.append(f"Not among them: {listed(map(repr, extra))}.")
     if twice:
-        parts.append(f"More than once: {listed(twice, quoted=True)}.")
+        parts.append(f"More than once: {listed(map(repr, twice))}.")
     if is_numbered(names):
         parts.append("Columns without names are called f1, f2, ...: an array goes by their order.")
     else:

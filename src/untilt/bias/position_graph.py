@@ -141,10 +141,6 @@ class PositionGraph(Portable):
             lower_clicks=float(self.clicks[l, k]),
         )
 
-    def component_of(self, position: int) -> tuple[int, ...]:
-        """All positions that can be compared with this one; empty where it was never shown."""
-        return next((part for part in self.components if position in part), ())
-
     def joining_swap(self, first: Iterable[int], second: Iterable[int]) -> JoiningSwap:
         """The cheapest swap of a position of the first set with one of the second."""
         pairs = np.array([(min(pair), max(pair)) for pair in product(first, second)])

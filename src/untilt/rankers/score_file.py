@@ -33,7 +33,8 @@ from untilt.data.read.files import PARQUET, Files, refuse_changed, stamps
 from untilt.data.read.sources import Source, at_hand, open_source
 from untilt.data.read.types import Column
 from untilt.data.write_log import CSV_ENDINGS, check_ending
-from untilt.errors import BadRowsError, ColumnError, OptionError, ShapeError, did_you_mean, listed
+from untilt.errors import BadRowsError, ColumnError, OptionError, ShapeError, did_you_mean
+from untilt.facts import listed
 from untilt.rankers.base import Ranker, check_rounds
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import numpy as np
 
 from untilt._core.arrays import BoolArray, IntArray
 from untilt.data.clicklog import ClickLog
-from untilt.errors import IdentifiabilityError, OptionError, did_you_mean, listed
-from untilt.facts import Fact, phrase
+from untilt.errors import IdentifiabilityError, OptionError, did_you_mean
+from untilt.facts import Fact, listed, phrase
 
 BASE = "base"
 EXPERIMENT = "experiment"  # a context of this name says the same as "@" in names
@@ -104,7 +104,7 @@ def baseline_lists(log: ClickLog, baseline: Baseline = None) -> BoolArray:
     chosen = np.array([name in wanted for name in names])[log.ranker]
     if not chosen.any():
         raise OptionError(
-            f"no session of this part of the log was made by {listed(wanted, quoted=True)}, which "
+            f"no session of this part of the log was made by {listed(map(repr, wanted))}, which "
             "should be the baseline. Name another ranker, or use more of the log."
         )
     return chosen
@@ -144,7 +144,7 @@ def shuffled_lists(log: ClickLog, ranker: Shuffled) -> BoolArray:
     if not mask.any():
         raise OptionError(
             "no list is known to be shuffled. Rankers of this log: "
-            f"{listed(names, quoted=True)}. Say which of them shuffled: "
+            f"{listed(map(repr, names))}. Say which of them shuffled: "
             '⟦ranker="..."⟧ (a name, several, or a function of the name).'
         )
     return mask
@@ -168,7 +168,7 @@ def swapped_lists(log: ClickLog, ranker: SwapNames) -> tuple[BoolArray, IntArray
     if not np.any(part & (swapped[:, 1] > 0)):
         raise OptionError(
             "no list is known to be swapped. Rankers of this log: "
-            f'{listed(names, quoted=True)}. Swaps are named "swap:2-5"; for other '
+            f'{listed(map(repr, names))}. Swaps are named "swap:2-5"; for other '
             'names give ⟦ranker={"name": (2, 5), "other": "base"}⟧.'
         )
     return part, swapped
@@ -221,5 +221,5 @@ def _check_known(wanted: list[str], names: tuple[str, ...]) -> None:
         if name not in names:
             raise OptionError(
                 f"no list of this log was made by ranker {name!r}.{did_you_mean(name, names)} "
-                f"Its rankers: {listed(names, quoted=True)}."
+                f"Its rankers: {listed(map(repr, names))}."
             )

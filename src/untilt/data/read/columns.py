@@ -24,8 +24,8 @@ from untilt.data.read.types import (
     time_sql,
     whole_sql,
 )
-from untilt.errors import BadRowsError, ColumnError, OptionError, did_you_mean, listed
-from untilt.facts import Fact, phrase, warning
+from untilt.errors import BadRowsError, ColumnError, OptionError, did_you_mean
+from untilt.facts import Fact, listed, phrase, warning
 
 BAD_RANDOM = warning("log.bad-random", "{column} is neither 0 nor 1, nor true or false")
 BAD_FEATURE = warning(
