@@ -143,9 +143,9 @@ def test_killed_outright_and_started_again(undisturbed, tmp_path):
     code = (
         "from untilt.papers.schema import load\n"
         "from untilt.papers.cells import plan, run\n"
-        "from untilt.papers.datasets import Source\n"
+        "from untilt.papers.datasets import JudgedSource\n"
         "import time\n"
-        "run(plan(load('tiny.toml'), Source(), 'out'), on_result=lambda r: time.sleep(0.3))\n"
+        "run(plan(load('tiny.toml'), JudgedSource(), 'out'), on_result=lambda r: time.sleep(0.3))\n"
     )
     running = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=os.environ.copy())
     path = tmp_path / "out" / "results" / "tiny-made.jsonl"

@@ -66,7 +66,7 @@ def test_an_estimated_curve_has_its_interval(card):
 
 @pytest.mark.parametrize("weighting", [None, ut.Naive()])
 def test_raw_clicks_are_named(card, weighting):
-    assert "**It was not corrected**" in card(ut.LinearRanker(weighting))
+    assert "It was not corrected: clicks count as they are." in card(ut.LinearRanker(weighting))
 
 
 def test_labels_have_no_position_bias_and_no_sessions(card):

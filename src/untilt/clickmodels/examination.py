@@ -41,11 +41,11 @@ BLOCKS = 16  # sums are taken block by block: the same result whatever the numbe
 FIRST_ROUND = 60  # steps that find the reference condition and the prior mean
 
 
-@storable
 class NoCurveError(IdentifiabilityError, AttributeError):
     """A fitted model that cannot tell a curve: `hasattr(model, "bias_")` says no."""
 
 
+@storable
 class ExaminationState(NamedTuple):
     """theta : (conditions,); gamma : (shown documents,)."""
 
