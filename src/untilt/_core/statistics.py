@@ -41,6 +41,10 @@ class Interval:
     def __contains__(self, value: float) -> bool:
         return self.low <= value <= self.high
 
+    def hull(self, other: "Interval") -> "Interval":
+        """The shortest interval that holds both."""
+        return Interval(min(self.low, other.low), max(self.high, other.high), self.level)
+
     def __repr__(self) -> str:
         return f"{self:.4g}"
 

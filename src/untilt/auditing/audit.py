@@ -25,6 +25,7 @@ from untilt.auditing.next_step import (
     next_step,
 )
 from untilt.auditing.reading import ReadingTests, reading_tests
+from untilt.auditing.variation import Assigned, Variation, variation_of
 from untilt.bias.curve import NOT_KNOWN, PositionBias
 from untilt.bias.em.regression_em import RegressionEM
 from untilt.bias.harvesting.harvesting import AllPairs
@@ -223,6 +224,12 @@ POSITIONS_APART = warning(
     "groups only a model of relevance can compare.",
 )
 BELIEVES = note("audit.believes", "It assumes that {belief}.")
+LEVELS_APART = warning(
+    "audit.levels-apart",
+    "Not for {positions:positions}: documents move there only together with the places that a "
+    "session leaves out (an advertisement above them, say). Such sessions may click less for "
+    "reasons of their own, and nothing tells that from examination.",
+)
 TOO_FEW_CLICKS = warning(
     "audit.too-few-clicks",
     "Not for {positions:positions}: documents join all positions, but they have too few clicks "
@@ -265,6 +272,7 @@ class Audit(Portable, View):
     position_features : features that are the position where a document was shown
     reading : whether people read as the position-based model says; None where the log does not
         hold what was shown
+    variation : why positions vary; None where the log does not hold what was shown
     """
 
     label_name: str
@@ -289,6 +297,7 @@ class Audit(Portable, View):
     position_features: tuple[str, ...] = ()
     shown: ImpressionCheck | None = None
     reading: ReadingTests | None = None
+    variation: Variation | None = None
     json_properties: ClassVar[tuple[str, ...]] = (
         "is_identified", "comparable", "not_comparable", "next_step", "advice", "verdict", "notes",
         "warnings",
@@ -308,6 +317,7 @@ class Audit(Portable, View):
                 drifts=self.versions is not None and self.versions.drifts,
                 refused=self.shown is not None and self.shown.refusal is not None,
                 reading=self.reading,
+                joined_depth=self.joined_depth,
             )
         )
 
@@ -333,7 +343,15 @@ class Audit(Portable, View):
     @property
     def comparable(self) -> tuple[int, ...]:
         """Positions that can be compared with position 1 without a model of relevance."""
-        return next((part for part in self.graph.clicked_components if 1 in part), ())
+        joined = next((part for part in self.graph.clicked_components if 1 in part), ())
+        return tuple(k for k in joined if k <= self.joined_depth)
+
+    @property
+    def joined_depth(self) -> int:
+        """Positions 1..n can be told apart from levels of sessions; see `Variation`."""
+        if self.variation is None or self.interventions.is_used:
+            return self.graph.depth
+        return self.variation.joined_depth
 
     @property
     def not_comparable(self) -> tuple[int, ...]:
@@ -353,6 +371,7 @@ class Audit(Portable, View):
             *_about_clicks(self),
             *_about_experiments(self),
             *(() if self.reading is None else self.reading.facts),
+            *_about_variation(self),
             *_about_lists(self),
             *_about_features(self),
             *_about_evidence(self),
@@ -378,13 +397,13 @@ class Audit(Portable, View):
         return sections_of(self)
 
 
-def audit(log: ClickLog, *, level: float = 0.95) -> Audit:
+def audit(log: ClickLog, *, level: float = 0.95, assigned: Assigned = "unknown") -> Audit:
     """Look at a log before learning from it.
 
     Counts, click rates with intervals, what is odd, whether documents shown at several positions
     join all positions (then examination can be measured without a model of relevance),
     and which estimator to use. Only sums over equal lists are used: a collapsed log gives the same
-    audit.
+    audit. `assigned` "random" says that chance drew the ranker of each session, as in an A/B test.
 
     >>> from untilt.simulation.simulate import simulate
     >>> from untilt.simulation.synthetic import make_judged
@@ -407,7 +426,11 @@ def audit(log: ClickLog, *, level: float = 0.95) -> Audit:
     versions = versions_of(honest)
     drifts = versions is not None and versions.drifts
     shown = examine_impressions(log)
-    evidence = None if drifts or shown.refusal else _evidence(clicks, graph, level)
+    variation = None if shown.refusal else variation_of(clicks, assigned)
+    reach = comparable_depth(graph)
+    if variation is not None and not done.is_used:
+        reach = min(reach, variation.joined_depth)
+    evidence = None if drifts or variation is None else _evidence(clicks, reach, level)
     return Audit(
         label_name=log.label_name,
         is_binary=log.is_binary,
@@ -431,6 +454,7 @@ def audit(log: ClickLog, *, level: float = 0.95) -> Audit:
         position_features=position_features(log),
         shown=shown,
         reading=None if shown.refusal else reading_tests(clicks, level=level),
+        variation=variation,
     )
 
 
@@ -454,8 +478,7 @@ def _positions(rates: ClickRates, which: Any) -> tuple[int, ...]:
     return tuple(rates.position[which].tolist())
 
 
-def _evidence(log: ClickLog, graph: PositionGraph, level: float) -> PositionBias | None:
-    depth = comparable_depth(graph)
+def _evidence(log: ClickLog, depth: int, level: float) -> PositionBias | None:
     if depth < 2:
         return None
     return AllPairs(depth=depth, level=level).fit(log).bias_
@@ -502,6 +525,9 @@ def _notes(audit: Audit) -> Iterator[Fact]:
             shown=coverage.median_shown,
         )
     yield _order(audit.relevance)
+    varies = None if audit.variation is None else audit.variation.fact
+    if varies is not None and varies.severity == "note":
+        yield varies
 
 
 def _order(proxy: RelevanceProxy) -> Fact:
@@ -540,6 +566,13 @@ def _about_experiments(audit: Audit) -> Iterator[Fact]:
         yield from (EXPERIMENT_DOUBT(doubt=doubt) for doubt in doubts)
     if done.unusable:
         yield SHUFFLE_UNUSABLE(sessions=done.shuffled, why=done.unusable)
+
+
+def _about_variation(audit: Audit) -> Iterator[Fact]:
+    """Why positions vary, where a curve from documents that moved would depend on it."""
+    found = None if audit.variation is None else audit.variation.fact
+    if found is not None and found.severity != "note" and not _experiments(audit):
+        yield found
 
 
 def _about_lists(audit: Audit) -> Iterator[Fact]:
@@ -603,6 +636,8 @@ def _verdict(audit: Audit) -> Iterator[Fact]:
         return
     if audit.is_identified:
         yield IDENTIFIED(depth=graph.depth)
+    elif audit.joined_depth < graph.depth:
+        yield LEVELS_APART(positions=audit.not_comparable)
     elif len(graph.components) > 1:
         apart, components = audit.not_comparable, graph.components
         groups = [positions_text(component) for component in components[:6]]

@@ -70,6 +70,11 @@ class Interventions(Portable):
         return tuple(f for f in (*self.shuffle_tests, *self.swap_tests) if f.severity == "serious")
 
     @property
+    def is_used(self) -> bool:
+        """Whether an experiment can tell positions apart."""
+        return self.shuffled_depth > 1 or (self.deepest_swap > 1 and self.swaps_are_right)
+
+    @property
     def swaps_are_right(self) -> bool:
         """Whether no test speaks against the swaps."""
         return not set(self.swap_tests) & set(self.failed)

@@ -30,6 +30,7 @@ from untilt.bias.experiments.swaps import AdjacentSwap, PivotSwap, SwapEstimator
 from untilt.bias.harvesting.harvesting import AllPairs
 from untilt.bias.position_graph import PositionGraph, joined_depth
 from untilt.data.clicklog import ClickLog
+from untilt.data.limits import DEEPEST
 from untilt.facts import Command, Fact, joined, note, serious, warning
 
 NEGLIGIBLE = 0.01  # share of the clicks at the deepest positions that are not worth a model
@@ -265,6 +266,7 @@ class Findings:
     clicked, refused, drifts : whether anybody clicked, whether the log was refused, and whether
         documents are shown higher when changing features make them better
     reading : the tests of the position-based model; None where they could not be made
+    joined_depth : positions 1..n can be told apart from levels of sessions
     """
 
     graph: PositionGraph
@@ -275,11 +277,12 @@ class Findings:
     drifts: bool = False
     refused: bool = False
     reading: ReadingTests | None = None
+    joined_depth: int = DEEPEST
 
     @property
     def reach(self) -> int:
         """Positions 1..reach can be compared by clicks on documents that they share."""
-        return comparable_depth(self.graph)
+        return min(comparable_depth(self.graph), self.joined_depth)
 
     def failed(self, *questions: Question) -> tuple[ReadingTest, ...]:
         """Reading tests of these questions that fail."""

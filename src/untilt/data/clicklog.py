@@ -20,6 +20,9 @@ from untilt.data.limits import DEEPEST, DroppedRowsWarning, too_deep
 from untilt.errors import BadRowsError, OptionError, ShapeError
 
 
+HALVES = 2  # values of the time where equal sessions of each half are merged
+
+
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class ClickLog(Portable):
     """A click log. A list stands for `count` sessions that were alike in everything.
@@ -51,6 +54,9 @@ class ClickLog(Portable):
     missing : what became of missing features on reading: None where there were none to be,
         "keep" (they are NaN), or the number that was put in their place
     layout : what positions stand for where they are more than ranks: cells of a grid, say
+    turnover : of the variance of a document's positions, the part that is left between sessions
+        that follow one another; kept where equal sessions are merged and their times are lost. Near
+        0 where lists change from one period to the next; None where the times are not known
     """
 
     query_id: arrays.AnyArray
@@ -73,6 +79,7 @@ class ClickLog(Portable):
     item: arrays.IntArray | None
     missing: arrays.Missing
     layout: AnyLayout | None
+    turnover: float | None
 
     def __init__(
         self,
@@ -97,6 +104,7 @@ class ClickLog(Portable):
         item: npt.ArrayLike | None = None,
         missing: arrays.Missing = None,
         layout: AnyLayout | None = None,
+        turnover: float | None = None,
     ) -> None:
         lists = arrays.whole_numbers(query, np.int32, what="query")
         features, feature_names = with_names(features, feature_names)
@@ -133,6 +141,7 @@ class ClickLog(Portable):
             item=None if item is None else arrays.whole_numbers(item, np.int32, what="item"),
             missing=missing,
             layout=layout,
+            turnover=turnover,
         )
         check_log(self)
         self._sort_rows()
@@ -300,7 +309,8 @@ class ClickLog(Portable):
         list_keys += [np.unique(each, return_inverse=True)[1] for each in self.context.values()]
         row_keys = [self.document, self.position, self.label, *self.extra_labels.values()]
         groups = group_equal_lists(self.indptr, row_keys, list_keys)
-        timeless = self._with(time=None) if part is None else self._with_time(part)
+        times = self if self.time is None else self._with(turnover=turnover_of(self))
+        timeless = times._with(time=None) if part is None else times._with_time(part)
         if groups.n_groups == self.n_lists:  # nothing to merge, so nothing to copy
             return timeless
         count = np.zeros(groups.n_groups, dtype=np.int64)
@@ -549,3 +559,20 @@ def _categories_or_numbers(values: npt.ArrayLike) -> arrays.AnyArray:
     return (
         arrays.frozen(array, np.float64) if array.dtype.kind == "f" else arrays.identifiers(values)
     )
+
+
+def turnover_of(log: ClickLog) -> float | None:
+    """`ClickLog.turnover` by the times of a log: sum (k_s - k_s')^2 / 2 over sum (k_s - mean)^2.
+
+    s and s' are sessions that follow one another among those that show a document.
+    """
+    if log.turnover is not None or log.time is None or len(np.unique(log.time)) <= HALVES:
+        return log.turnover
+    owner = log.document if log.item is None else log.item[log.document]
+    when = np.unique(log.time, return_inverse=True)[1]
+    order = np.lexsort((when[ragged.list_of_row(log.indptr)], owner))
+    owner, k = owner[order], log.position[order].astype(float)
+    means = arrays.sum_by(owner, k) / np.maximum(np.bincount(owner), 1)
+    total = float(np.sum((k - means[owner]) ** 2))
+    steps = np.diff(k)[np.diff(owner) == 0]
+    return float(np.sum(steps**2)) / 2 / total if total > 0 else None

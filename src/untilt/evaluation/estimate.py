@@ -8,6 +8,7 @@ import numpy as np
 
 from untilt._core.random import Seed
 from untilt._core.statistics import Interval, check_level, effective_units
+from untilt.auditing.variation import Assigned, variation_of
 from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import Baseline
 from untilt.bias.given import BiasLike, best_cells_first, numbered_for
@@ -16,6 +17,7 @@ from untilt.data.limits import check_room
 from untilt.data.seen import held_out_part
 from untilt.errors import OptionError, check_choice
 from untilt.evaluation import uncertainty
+from untilt.evaluation.by_default import evaluators_of
 from untilt.evaluation.clip_curve import best_clip, clip_curve_evaluator
 from untilt.evaluation.judged import memory_facts
 from untilt.evaluation.pool import (
@@ -202,6 +204,7 @@ def estimate(
     seed: Seed = 0,
     held_out: bool = False,
     unshown: bool = True,
+    assigned: Assigned = "unknown",
 ) -> Estimates:
     r"""The value that each system would have had, from clicks on what another one showed.
 
@@ -224,8 +227,8 @@ def estimate(
         `untilt.shown`, the logged order. Equal scores share their ranks
     bias : `PositionBias`, a curve, or an array of theta; raw clicks and a relevance model need none
     metric : "dcg@k", "precision@k", "arp", "reciprocal@k", a `RankMetric` or a function of rank
-    evaluator : such as `ClippedEvaluator(0.1)`, or its text "clipped:clip=0.1"; policy-aware where
-        not given
+    evaluator : such as `ClippedEvaluator(0.1)`, or its text "clipped:clip=0.1". Where not given
+        what lists are decides (`untilt.evaluation.by_default`): policy-aware, own clicks or both
     clip, relevance : options of the evaluator, for one that is given by its name. The clip is the
         least propensity that a click is divided by; "auto" chooses it by estimated mean squared
         error (see `untilt.clip_curve`). relevance is a relevance model: (documents,) probabilities
@@ -245,6 +248,7 @@ def estimate(
     interval, n_draws, seed : "normal" (Student's t over queries) or "bootstrap" (percentiles over
         `n_draws` samples of queries, widened where these are few or uneven)
     level : of the intervals
+    assigned : "random" says that chance drew the ranker of each session, as in an A/B test
     held_out : take only the sessions of queries that no ranker among the systems was trained on, or
         chosen by. Without, an `Estimate` warns where there are others
     unshown : where the log has candidates that nobody was shown, also value each system as if it
@@ -261,6 +265,7 @@ def estimate(
     check_level(level)
     if n_draws < 2:
         raise OptionError(f"n_draws must be at least 2. Got {n_draws} instead; 1000 is usual.")
+    unnamed = evaluator is None
     by, data_choose = _with_clip(parse_evaluator(evaluator), clip)
     by = with_option(by, "relevance", relevance)
     named, bias = named_systems(systems), best_cells_first(bias)
@@ -272,6 +277,11 @@ def estimate(
     if data_choose:
         like = clip_curve_evaluator(by)
         by = with_option(by, "clip", best_clip(cells, named, curve, rank_metric, like))
+    own, said = None, ()
+    if unnamed and among == "list" and bias is not None:
+        varies = variation_of(log, assigned, levels=False)
+        by, own, said = evaluators_of(pool, varies, curve, rank_metric, by)
+        cells = cells_for(by, pool)
     used = curve if by.unbiased().needs_bias and bias is not None else None
     judge = _Judge(by, curve, used, interval, level, n_draws, seed)
     discounts, scores = ordered_systems(cells, named, rank_metric)
@@ -308,11 +318,13 @@ def estimate(
         scale=by.scale(curve),
         weights=weights,
         check=check,
-        warnings=_warnings_of_log(by, weights, pool, used, check),
+        warnings=(*_warnings_of_log(by, weights, pool, used, check), *said),
         sums=found.sums,
         inputs=Inputs(cells, discounts, scores, by, curve, rank_metric, baseline),
         unbiased=found.unbiased,
     ).within_bounds()
+    if own is not None:
+        estimates = estimates.with_intervals_of(own)
     return _with_unshown(estimates, named, judge, pool) if unshown else estimates
 
 

@@ -14,7 +14,7 @@ from untilt._core.random import Seed
 from untilt._core.statistics import Interval, MeanEstimate, check_level, holm
 from untilt.errors import OptionError, check_choice, did_you_mean
 from untilt.evaluation.estimate_view import count_text, difference_figure, estimate_sections
-from untilt.evaluation.pool import Among
+from untilt.evaluation.pool import Among, Evaluator
 from untilt.evaluation.slots import RankMetric
 from untilt.evaluation.systems import NOTHING, Inputs, extreme_curves
 from untilt.evaluation.uncertainty import (
@@ -95,7 +95,8 @@ class Estimates(View):
     whether the log's own clicks fit the bias. `clip` is the clip used, `clip_chosen` whether the
     data chose it. `inputs` is what they were computed from, for `sensitivity`. `unbiased` are the
     sums that errors and intervals are made from, those without a clip or with a relevance model
-    corrected; None where there is no interval.
+    corrected; None where there is no interval. `also` are the same systems by an evaluator whose
+    intervals these hold too.
 
     `if_nothing` and `if_as_shown` are the same systems ranking *all* candidates of each query, if
     those that nobody was shown are worth nothing, and as much as the shown ones (see
@@ -117,6 +118,7 @@ class Estimates(View):
     clip_chosen: bool = False
     inputs: Inputs | None = None
     unbiased: Sums | None = None
+    also: "Estimates | None" = None
     if_nothing: "Estimates | None" = None
     if_as_shown: "Estimates | None" = None
 
@@ -177,6 +179,12 @@ class Estimates(View):
             shown = replace(self, if_nothing=None, if_as_shown=None).compare(base, **options)
             ends = (each.compare(base, **options) for each in (self.if_nothing, self.if_as_shown))
             return shown.with_unshown(self, *ends)
+        if self.also is not None:
+            both = (replace(self, also=None), self.also)
+            one, other = (
+                each.compare(base, correction="none", power=power, level=level) for each in both
+            )
+            return one.united(other, correction)
         if self.is_bounded:
             return self._compare_within_bounds(base, correction, power, level)
         zero, others = (
@@ -233,7 +241,7 @@ class Estimates(View):
             return False
         return self.inputs.evaluator.unbiased().needs_bias
 
-    def again(self, systems: tuple[str, str], **changed: Any) -> "Estimates":
+    def again(self, systems: tuple[str, ...], **changed: Any) -> "Estimates":
         """Two of the systems, had the curve, the evaluator or the clicks been others.
 
         `changed` is as of `untilt.evaluation.systems.Inputs.sums`; `inputs` takes another log.
@@ -250,9 +258,27 @@ class Estimates(View):
         if unbiased is not None and (exact := by.unbiased()) is not by:
             unbiased = inputs.sums(systems, **{**changed, "evaluator": exact})
         return replace(
-            self, entries=entries, sums=sums, unbiased=unbiased, inputs=None, if_nothing=None,
-            if_as_shown=None,
+            self, entries=entries, sums=sums, unbiased=unbiased, inputs=None, also=None,
+            if_nothing=None, if_as_shown=None,
         )  # fmt: skip
+
+    def with_intervals_of(self, evaluator: Evaluator) -> "Estimates":
+        """The same values with intervals that hold those of another evaluator, too."""
+        if self.inputs is None or self.unbiased is None:
+            return self
+        inputs = self.inputs.on(by=evaluator)
+        again = self.again(self.systems, inputs=inputs)
+        also = replace(again, inputs=inputs, evaluator=evaluator.name)
+        means = (also.unbiased or also.sums).means()
+        intervals = holding([each.interval(self.level) for each in means], also.sums.value)
+        values = zip(also.entries, also.sums.value, intervals, strict=True)
+        entries = tuple(replace(e, value=float(v), interval=i) for e, v, i in values)
+        also = replace(also, entries=entries).within_bounds()
+        hulls = tuple(
+            replace(own, interval=own.interval.hull(other.interval))
+            for own, other in zip(self.entries, also.entries, strict=True)
+        )
+        return replace(self, entries=hulls, also=also)
 
     def _compare_within_bounds(
         self, base: str, correction: str, power: float, level: float
@@ -464,6 +490,28 @@ class SystemComparison(View):
                     )
                 )
         return replace(self, entries=tuple(entries), warnings=(*self.warnings, *facts))
+
+    def united(self, other: "SystemComparison", correction: str) -> "SystemComparison":
+        """With intervals that hold those of the other too; decided where both are, alike."""
+        pairs = [(entry, other[entry.system]) for entry in self]
+        p = np.array([max(a.p_value, b.p_value) if a.value * b.value > 0 else 1.0 for a, b in pairs])
+        corrected = corrected_p_values(p, correction)
+        entries = tuple(
+            a
+            if a.identical and b.identical
+            else replace(
+                a,
+                interval=a.interval.hull(b.interval),
+                std_error=max(a.std_error, b.std_error),
+                p_value=float(p[i]),
+                corrected_p=float(corrected[i]),
+                decided=bool(corrected[i] < 1 - self.level),
+                sessions_needed=max(a.sessions_needed, b.sessions_needed),
+                more_sessions=max(a.more_sessions, b.more_sessions),
+            )
+            for i, (a, b) in enumerate(pairs)
+        )
+        return replace(self, entries=entries, correction=correction)
 
     def __getitem__(self, system: str) -> SystemDifference:
         for entry in self.entries:

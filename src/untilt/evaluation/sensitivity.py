@@ -11,6 +11,8 @@ with one amount a that leaves everything as measured at its neutral value:
     clip       another clip than the one used
     queries    the n queries that speak most for the answer are left out
     time       the two halves of the log, earlier and later sessions
+    attention  theta_k' = theta_k^b by each session's own clicks: how much of the steepness of the
+               curve must be attention, and no relevance that production followed; neutral b = 1
     bounds     positions that nothing joins to position 1, at any level within their bounds
 
 Trust keeps the mean click rates as they are, as a curve that was estimated from clicks does. With m
@@ -27,7 +29,7 @@ falls too fast: the ratio of clicks is theta_k / theta_1 times the ratio of rele
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -38,6 +40,7 @@ from untilt._core.arrays import FloatArray
 from untilt._core.statistics import Interval
 from untilt.data.layout import ranks_of
 from untilt.errors import OptionError
+from untilt.evaluation.by_default import own_clicks
 from untilt.evaluation.estimate_view import sensitivity_section
 from untilt.evaluation.pool import with_option
 from untilt.evaluation.results import Estimates, SystemDifference
@@ -55,6 +58,7 @@ TITLES = {
     "position": "One position measured wrong",
     "drift": "Documents better while on top",
     "trust": "Clicks out of trust in the top",
+    "attention": "Less of the curve is attention",
     "clip": "Another clip",
     "queries": "One query left out",
     "time": "Earlier and later sessions",
@@ -62,6 +66,11 @@ TITLES = {
 }
 """Cause -> what it is, in few words."""
 _TRIED = {
+    "attention": note(
+        "sensitivity.tried-attention",
+        "from {least:.0%} to all of the steepness of the curve taken for attention, by each "
+        "session's own clicks",
+    ),
     "curve": note(
         "sensitivity.tried-curve",
         "position {position} looked at {least:.2g} to {most:.2g} times as often as measured, "
@@ -86,6 +95,11 @@ _TRIED = {
     ),
 }
 _TURNS = {
+    "attention": note(
+        "sensitivity.turns-attention",
+        "the answer stands if at least {stands:.0%} of the steepness of the curve is attention, "
+        "and not relevance that production followed",
+    ),
     "curve": note(
         "sensitivity.turns-curve",
         "if position {one} were looked at {times:.2g} times as often as measured, against position "
@@ -127,6 +141,10 @@ _TURNS = {
     ),
 }
 _HOLDS = {
+    "attention": note(
+        "sensitivity.holds-attention",
+        "the answer stands however little of the steepness of the curve is attention",
+    ),
     "curve": note(
         "sensitivity.holds-curve",
         "a curve 10 times steeper or flatter at position {position} does not flip the answer",
@@ -161,6 +179,11 @@ _HOLDS = {
         "the answer",
     ),
 }
+_NEVER_STANDS = note(
+    "sensitivity.turns-attention",
+    "the answer needs clicks of other sessions: each session's own clicks do not decide it, even "
+    "if all of the steepness of the curve is attention",
+)
 _ONE_QUERY = note(
     "sensitivity.turns-queries",
     "without the one query that speaks most for it, of {of:,}, the answer would flip",
@@ -183,7 +206,8 @@ class Cause:
 
     Parameters
     ----------
-    name : "curve", "position", "drift", "trust", "clip", "queries", "time" or "bounds"
+    name : "curve", "position", "drift", "trust", "clip", "attention", "queries", "time" or
+        "bounds"
     tried : what the range is, in words
     least, most : the amounts at its ends
     at_least, at_most : the difference there
@@ -310,6 +334,7 @@ MOST_TRUST = 0.9
 MOST_CLIP = 1.0
 POSITIONS_TRIED = 3  # of one position alone: those with the steepest derivatives
 STEPS = 5  # amounts tried between the neutral one and the largest
+FIRM_SHARE = 0.6  # of the steepness: see `untilt.report.floors`
 PRECISE = 1e-3  # of an amount that flips the answer
 CLEAR = 2.0  # standard errors between two halves of a log that are called a trend
 
@@ -330,7 +355,7 @@ def sensitivity_of(
     if now.value != 0 and np.isfinite(now.value):
         if pair.inputs.evaluator.needs_bias:
             found += [*_of_curve(pair, factor), _of_trust(pair, trust), _of_clip(pair)]
-            found.append(_of_bounds(pair))
+            found += [_of_bounds(pair), _of_attention(pair)]
         found += [_of_queries(pair), _of_time(pair)]
     causes = sorted((each for each in found if each), key=lambda each: -each.swing)
     interval = estimates.compare(baseline)[system].interval
@@ -390,7 +415,7 @@ def _search(at: Callable[[float], SystemDifference], last: float, now: SystemDif
     side = np.sign(now.value)
 
     def margin(found: SystemDifference) -> float:
-        return float(side * (found.interval.low if side > 0 else found.interval.high))
+        return float(side * _nearest_end(found, side))
 
     seen: dict[float, SystemDifference] = {0.0: now}
 
@@ -411,6 +436,11 @@ def _search(at: Callable[[float], SystemDifference], last: float, now: SystemDif
         return None
 
     return _Flips(first(lambda found: float(side * found.value)), first(margin))
+
+
+def _nearest_end(found: SystemDifference, side: float) -> float:
+    """The end of the interval that is nearest to 0, for a difference of this sign."""
+    return found.interval.low if side > 0 else found.interval.high
 
 
 def _both_ways(
@@ -519,6 +549,50 @@ def _of_bounds(pair: _SystemPair) -> Cause | None:
     )
 
 
+def _of_attention(pair: _SystemPair) -> Cause | None:
+    """How much of the curve's steepness the answer needs, by each session's own clicks.
+
+    A curve that production's own choices made steeper, or flatter, is theta^b of the right one.
+    """
+    bias = pair.inputs.bias
+    if bias.is_known or bias.depth < 2 or bias.layout is not None:
+        return None
+    inputs = pair.inputs
+    if inputs.cells.among == "list" and inputs.evaluator.pools_documents:
+        inputs = inputs.on(by=own_clicks(inputs.evaluator, bias))
+    side = np.sign(pair.now.value)
+
+    def at(less: float) -> SystemDifference:
+        b = 1 - less
+        curve = bias.scaled(bias.examination ** (b - 1))
+        error, covariance = curve.std_error, curve.covariance
+        curve = replace(
+            curve, std_error=None if error is None else b * error,
+            covariance=None if covariance is None else b**2 * covariance,
+        )  # fmt: skip
+        return pair.difference(inputs=inputs, bias=curve)
+
+    now = at(0.0)
+    if not side * now.value > 0 or not side * _nearest_end(now, side) > 0:
+        flips = _Flips(None if side * now.value > 0 else 0.0, 0.0)
+    else:
+        flips = _search(at, 1.0, now)
+    sign, interval = (None if each is None else 1 - each for each in flips)
+    told = _HOLDS if interval is None else _TURNS
+    answer = _NEVER_STANDS() if interval == 1.0 else told["attention"](stands=interval)
+    return Cause(
+        name="attention",
+        tried=_TRIED["attention"](least=FIRM_SHARE),
+        least=FIRM_SHARE,
+        most=1.0,
+        at_least=at(1 - FIRM_SHARE).value,
+        at_most=now.value,
+        answer=answer,
+        flips_at=sign,
+        undecided_at=interval,
+    )
+
+
 def _of_queries(pair: _SystemPair) -> Cause | None:
     """(D - d_q) / (N - n_q) without query q. Whose sum of d_q turns depends on no norm, so leaving
     out the largest first needs the fewest queries."""
@@ -610,7 +684,7 @@ def amount_text(name: str, amount: float | None) -> str:
         return "-"
     if name == "bounds":
         return "within bounds"
-    if name == "trust":
+    if name in ("trust", "attention"):
         return f"{amount:.0%}"
     if name == "queries":
         return "any one" if amount == 1 else f"{amount:,.0f} queries"

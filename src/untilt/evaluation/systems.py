@@ -114,9 +114,9 @@ class Inputs(Portable):
         used = curve if by.needs_bias else None
         return sums_of_discounts(cells, ordered, by.credit(cells, curve), used)
 
-    def on(self, lists: BoolArray) -> "Inputs":
-        """The same systems on some of the log's lists alone."""
-        log, whole = self.cells.log, self.cells
+    def on(self, lists: BoolArray | None = None, *, by: Evaluator | None = None) -> "Inputs":
+        """The same systems on some of the log's lists alone, or by another evaluator."""
+        log, whole, by = self.cells.log, self.cells, by or self.evaluator
         systems: dict[str, System] = {}
         for name, scores in self.scores.items():
             if scores is None:
@@ -125,11 +125,12 @@ class Inputs(Portable):
             of_log = np.full(log.n_documents, -np.inf)
             of_log[whole.document] = scores
             systems[name] = of_log
-        cells = cells_for(self.evaluator, pool_of(log.take(lists), whole.among, self.baseline))
+        log = log if lists is None else log.take(lists)
+        cells = cells_for(by, pool_of(log, whole.among, self.baseline))
         discounts, scored = ordered_systems(cells, systems, self.metric)
         if self.worth is not None:
             discounts = believed(slots_of(cells, self.metric), scored, discounts, self.worth)
-        return replace(self, cells=cells, discounts=discounts, scores=scored)
+        return replace(self, cells=cells, discounts=discounts, scores=scored, evaluator=by)
 
 
 def ordered_systems(

@@ -90,13 +90,22 @@ class Sums(Portable):
         with np.errstate(invalid="ignore"):
             return self.norm / self.norm.sum()
 
-    def largest_query(self, baseline: int | None = None) -> FloatArray:
-        """(systems,) share of one query in the variance of a value, or of its difference."""
+    def left_out(self, baseline: int | None = None) -> FloatArray:
+        """(queries, systems) what leaving a query out takes off a value, or off a difference."""
         influence = self.influence
         if baseline is not None:
             influence = influence - influence[:, [baseline]]
-        squares = (influence / np.maximum(1 - self.leverage, 1e-9)[:, None]) ** 2
+        return influence / np.maximum(1 - self.leverage, 1e-9)[:, None]
+
+    def largest_query(self, baseline: int | None = None) -> FloatArray:
+        """(systems,) share of one query in the variance of a value, or of its difference."""
+        squares = self.left_out(baseline) ** 2
         return np.max(squares, axis=0) / np.maximum(np.sum(squares, axis=0), 1e-300)
+
+    def without(self, query: int) -> "Sums":
+        """Without one query; the errors of the curve stay as they are."""
+        total, norm = (np.delete(each, query, axis=0) for each in (self.total, self.norm))
+        return replace(self, total=total, norm=norm)
 
     def means(self, baseline: int | None = None) -> "Means":
         """Values with their errors; of all systems minus one where a baseline is given."""
@@ -415,6 +424,42 @@ def _variance_from_curve(
     return np.einsum("kj,jl,kl->k", slope, covariance / np.outer(theta, theta), slope)
 
 
+@dataclass(frozen=True)
+class WithoutQuery(Portable):
+    """A difference without the query that speaks most for it, which has `share` of the sessions."""
+
+    query: str
+    share: float
+    value: float
+    interval: Interval
+    effective_queries: float
+
+
+def without_best_query(
+    estimates: "Estimates", system: str, baseline: str, *, sign: float
+) -> WithoutQuery | None:
+    """Leave out the query with the largest part in a difference of this sign; None from one query.
+
+    It is the most favourable one, not the one with the most variance: so a query that speaks more
+    for the difference never takes a verdict away.
+    """
+    sums, inputs = estimates.unbiased or estimates.sums, estimates.inputs
+    if len(sums.norm) < 2 or inputs is None:
+        return None
+    one, zero = estimates.systems.index(system), estimates.systems.index(baseline)
+    query = int(np.argmax(sign * sums.left_out(zero)[:, one]))
+    means = sums.without(query).means(zero).of([one])
+    (mean,) = means
+    log = inputs.cells.log
+    return WithoutQuery(
+        query=str(log.query_id[np.unique(log.query)[query]]),
+        share=float(sums.leverage[query]),
+        value=mean.value,
+        interval=mean.interval(estimates.level),
+        effective_queries=float(means.effective_queries[0]),
+    )
+
+
 MOST_OF_THE_CREDIT = 0.8  # positions that hold this share of it are looked at
 
 
@@ -428,6 +473,7 @@ class Support(Portable):
     clicked_queries : queries with at least one click
     clipped_share, unsupported_share : of the clicks; see `ClickWeights`
     largest_query : share of one query in the variance of the difference
+    rest : the difference without the query that speaks most for it, by each evaluator
     clicks_at, credit_at : (K,) clicks by position, and what they count in all; no credit where the
         curve does not reach
     effective_queries : as many queries of equal traffic would tell as much about the difference
@@ -442,6 +488,7 @@ class Support(Portable):
     clicks_at: FloatArray
     credit_at: FloatArray
     effective_queries: float | None = None
+    rest: tuple[WithoutQuery, ...] = ()
 
     def __post_init__(self) -> None:
         check_same_shape(self, "clicks_at", "credit_at")
@@ -488,6 +535,9 @@ def support_of(estimates: "Estimates", system: str, baseline: str) -> Support:
     """The evidence behind `system` minus `baseline`."""
     weights, sums = estimates.weights, estimates.unbiased or estimates.sums
     one, zero = estimates.systems.index(system), estimates.systems.index(baseline)
+    sign = float(np.sign(estimates.sums.value[one] - estimates.sums.value[zero]))
+    judges = (estimates, *(() if estimates.also is None else (estimates.also,)))
+    rest = [without_best_query(each, system, baseline, sign=sign) for each in judges]
     return Support(
         n_clicks=weights.n_clicks,
         effective_n=weights.effective_n,
@@ -498,4 +548,5 @@ def support_of(estimates: "Estimates", system: str, baseline: str) -> Support:
         clicks_at=weights.clicks_at,
         credit_at=weights.credit_at,
         effective_queries=float(sums.means(zero).effective_queries[one]),
+        rest=tuple(each for each in rest if each is not None),
     )

@@ -21,7 +21,10 @@ from untilt.evaluation.sensitivity import Sensitivity
 from untilt.evaluation.uncertainty import CurveCheck, Support, support_of
 from untilt.facts import Fact
 
-BiasKind = Literal["measured", "modelled", "given", "assumed"]
+BiasKind = Literal[
+    "experiment", "randomised", "in turn", "versions", "harvested", "modelled", "given", "assumed",
+    "measured",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,10 @@ class Split:
 class UsedBias:
     """The examination curve that corrects the clicks, and how far it can be believed.
 
-    kind : "measured", "modelled" (rests on a model of relevance), "given" or "assumed"
+    kind : what the curve rests on: an "experiment"; documents that moved because "randomised"
+        rankers shared the traffic, lists changed "in turn", unnamed "versions" of them exist, or
+        for reasons unknown ("harvested"); a model of relevance ("modelled"); or it was "given", or
+        "assumed". Runs of untilt 0.2 called the first five "measured"
     why : why this estimator or curve
     sessions : which sessions it was estimated on; None where it was not estimated
     context : whether contexts are read differently; None where none was named

@@ -9,7 +9,6 @@ from untilt.auditing.audit import Audit
 from untilt.auditing.next_step import (
     CONTEXTS_KEPT_TOGETHER,
     CONTEXTS_NOT_FITTED,
-    Advice,
     context_fact,
     doubt,
     lists_by_context,
@@ -31,7 +30,7 @@ from untilt.bias.options import AskedEstimator, parse_estimator
 from untilt.data.layout import ranks_of
 from untilt.errors import OptionError, UntiltError
 from untilt.facts import Fact, joined, note, serious, warning
-from untilt.report.step_results import UsedBias
+from untilt.report.step_results import BiasKind, UsedBias
 from untilt.workflow.options import RunOptions
 from untilt.workflow.stage_read import Data, as_clicks
 
@@ -109,13 +108,13 @@ def _used(data: Data, audited: Audit, options: RunOptions) -> UsedBias:
     if choice == "auto":
         advice = audited.advice
         used = _by_context(
-            data, _advised(data, advice, options), advice.estimator, audited, options
+            data, _advised(data, audited, options), advice.estimator, audited, options
         )
         return _doubted(used, audited)
     if isinstance(choice, AskedEstimator):
         name = choice.kind.__name__
         why = note("run.bias-asked-for", "{estimator:method} was asked for")(estimator=name)
-        used = _estimated(data, choice.kind, dict(choice.options), why, options)
+        used = _estimated(data, choice.kind, dict(choice.options), why, options, audited)
         return _doubted(_by_context(data, used, name, audited, options), audited)
     depth = data.log.depth
     reach = choice.depth if isinstance(choice, PositionBias) else depth
@@ -137,14 +136,15 @@ def _doubted(used: UsedBias, audited: Audit) -> UsedBias:
     return replace(used, bias=replace(used.bias, status=joined(used.bias.status, finding)))
 
 
-def _advised(data: Data, advice: Advice, options: RunOptions) -> UsedBias:
+def _advised(data: Data, audited: Audit, options: RunOptions) -> UsedBias:
+    advice = audited.advice
     if not advice.estimator:
         return _assumed(data, options, advice.why)
     estimator = catalog.find("bias", advice.estimator).load()
     if estimator is ContextualBias:  # one curve first, which tells how deep the log reaches
         estimator = AllPairs
     try:
-        return _estimated(data, estimator, dict(advice.options), advice.why, options)
+        return _estimated(data, estimator, dict(advice.options), advice.why, options, audited)
     except UntiltError as error:
         failed = ESTIMATOR_FAILED(estimator=estimator.__name__, error=error.problem)
         return _assumed(data, options, failed)
@@ -156,6 +156,7 @@ def _estimated(
     advised: dict[str, Any],
     why: Fact,
     options: RunOptions,
+    audited: Audit,
 ) -> UsedBias:
     """From training and validation; from the whole log with folds, or where they are too small."""
     wanted = {
@@ -174,8 +175,11 @@ def _estimated(
         sessions = CURVE_OF_ALL
         warnings.append(BIAS_FROM_ALL_QUERIES)
     warnings += _ends_early(data, bias)
-    if catalog.record_of(estimator, "bias").rests_on != "relevance model":
-        return UsedBias(bias, "measured", why, tuple(warnings), sessions)
+    rests_on = catalog.record_of(estimator, "bias").rests_on
+    if rests_on != "relevance model":
+        varies = None if audited.variation is None else audited.variation.source
+        kind: BiasKind = "experiment" if rests_on == "experiment" else varies or "harvested"
+        return UsedBias(bias, kind, why, tuple(warnings), sessions)
     modelled = BIAS_MODELLED(estimator=estimator.__name__, assumes="; ".join(bias.assumes))
     return UsedBias(bias, "modelled", why, (modelled, *warnings), sessions)
 

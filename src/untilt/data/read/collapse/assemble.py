@@ -34,6 +34,7 @@ __all__ = ["NotCleanError", "Wanted", "assemble"]
 
 # Rows that are unpacked at a time: some hundred MB, also where lists are very long.
 _BATCH_ROWS = 1 << 21
+_TURNOVER_ROWS = 1 << 20  # rows of the documents whose positions are followed in time
 
 # What an audit takes for each row beside the log: a log that is refused should not be refused again
 # by the next step.
@@ -211,6 +212,8 @@ def assemble(
             wanted,
         )
     log = _click_log(wanted, numbered, lists, rankers, contexts)
+    if wanted.collapse and wanted.log.has("timestamp"):
+        log = log._with(turnover=_turnover(database, view, summary.n_rows))
     changing = wanted.log.features if numbered.item is not None else ()
     return log, tuple(f.column.name for f in changing if f.alias in numbered.key)
 
@@ -308,6 +311,19 @@ def _half(database: Database, view: str) -> str:
         "timestamp >= (SELECT first_of_second FROM middle)"
     )
     return f"CAST(coalesce({later}, false) AS BIGINT)"
+
+
+def _turnover(database: Database, view: str, n_rows: int) -> float | None:
+    """`ClickLog.turnover`, of a sample of the documents where there are many rows."""
+    every = 1 + n_rows // _TURNOVER_ROWS
+    before = "lag(position) OVER (PARTITION BY query_id, doc_id ORDER BY timestamp, session_id)"
+    (found,) = database.row(
+        "SELECT sum(steps) / nullif(sum(squares), 0) FROM (SELECT sum((k - before) ** 2) / 2 AS "
+        "steps, var_pop(k) * count(*) AS squares FROM (SELECT query_id, doc_id, "
+        f"CAST(position AS DOUBLE) AS k, {before} AS before FROM {view} "
+        f"WHERE hash(query_id, doc_id) % {every} = 0) GROUP BY query_id, doc_id)"
+    )
+    return None if found is None else float(found)
 
 
 def _check_lists(database: Database, wanted: Wanted, summary: LogSummary) -> None:

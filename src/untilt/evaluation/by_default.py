@@ -1,0 +1,184 @@
+r"""By which evaluators a log is judged where none is named, and what that rests on.
+
+Policy-aware credit pools a document's clicks over all sessions that showed it. That is right where
+lists cannot know the session, and wrong where production shows a document to those who want it: it
+takes the credit for that away from production. Credit of a session's own clicks (`ips`) is right
+there, and wrong where clicks decide how long a list is. So, for sessions of one query and ranker:
+
+    they show one list, drawn by chance        policy-aware
+    their lists have several lengths           policy-aware, with a warning
+    the test below finds that sessions differ  own clicks
+    else                                       both: the interval holds those of the two
+
+**Do sessions want different documents, and does production know?** ([hausman1978]_: two estimates
+that agree unless an assumption fails.) The difference of two orders by own clicks, less that by
+pooled clicks, is 0 if it does not. The order is that of the mean positions of the documents, which
+needs no ranker and no click. With lambda the change of discount of a row and g_d the relevance of a
+document by all sessions,
+
+    T_q = sum over rows of lambda ((c - n beta_k) / alpha_k - n g_d)
+    z   = sum_q T_q / sqrt(sum_q T_q^2 + G' S G),    G = dT / dlog theta, S the covariance of it
+
+A curve that was harvested from the same lists takes the effect for examination: z is 0 then.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from untilt._core.arrays import BoolArray, sum_by
+from untilt._core.portable import Portable
+from untilt._core.statistics import effective_units
+from untilt.auditing.variation import Variation
+from untilt.bias.curve import PositionBias
+from untilt.bias.experiments.assignment import is_experiment
+from untilt.data.clicklog import ClickLog
+from untilt.data.counts import position_counts
+from untilt.evaluation.evaluators import (
+    AffineEvaluator,
+    ClippedEvaluator,
+    IPSEvaluator,
+    PolicyAwareEvaluator,
+)
+from untilt.evaluation.pool import Evaluator, Pool
+from untilt.evaluation.slots import RankMetric, slots_of
+from untilt.evaluation.systems import Inputs
+from untilt.evaluation.uncertainty import covariance_of
+from untilt.facts import Fact, note, warning
+
+LENGTHS_VARY = warning(
+    "estimate.lengths-vary",
+    "lists of one query and ranker have several lengths. Where clicks decide how long a list is, "
+    "only pooled clicks are right, and where sessions want different documents only their own: "
+    "{evaluator} takes the former",
+)
+SESSIONS_DIFFER = warning(
+    "estimate.sessions-differ",
+    "documents are wanted by some sessions more than by others, and production knows by which (z "
+    "{z:+.1f}, p {p_value:.1g}): each session counts by its own clicks",
+)
+BOTH = note(
+    "estimate.two-evaluators",
+    "lists differ from session to session: intervals hold both those of {evaluator} and those of "
+    "{other}, which counts each session's own clicks",
+)
+
+SIZE = 0.05  # of the test
+ROUNDING = 1e-9  # of the terms of T: less is no difference at all
+FEWEST_SESSIONS = 5  # of a query: one that was asked once cannot show a document twice
+
+
+@dataclass(frozen=True)
+class SessionTest(Portable):
+    """Whether sessions want different documents and production knows; z NaN where untestable."""
+
+    z: float
+    p_value: float
+
+    @property
+    def rejects(self) -> bool:
+        """Whether pooled clicks and own clicks contradict each other."""
+        return self.p_value < SIZE
+
+
+def evaluators_of(
+    pool: Pool, variation: Variation, curve: PositionBias, metric: RankMetric, by: Evaluator
+) -> tuple[Evaluator, Evaluator | None, tuple[Fact, ...]]:
+    """The evaluator, another one whose intervals count too, and what is to be said of them."""
+    own = own_clicks(by, curve)
+    if variation.lists_are_fixed:
+        return by, None, ()
+    if variation.lengths_vary:
+        return by, None, (LENGTHS_VARY(evaluator=by.name),)
+    test = session_test(pool, curve, metric)
+    if test.rejects:
+        return own, None, (SESSIONS_DIFFER(z=test.z, p_value=test.p_value),)
+    return by, own, (BOTH(evaluator=by.name, other=own.name),)
+
+
+def own_clicks(by: Evaluator, curve: PositionBias) -> Evaluator:
+    """The evaluator by each session's own clicks that corrects what this one does."""
+    if not by.pools_documents:
+        return by
+    if curve.has_trust:
+        return AffineEvaluator()
+    clip = getattr(by, "clip", 0.0)
+    return ClippedEvaluator(clip) if isinstance(clip, float) and clip > 0 else IPSEvaluator()
+
+
+def session_test(pool: Pool, curve: PositionBias, metric: RankMetric) -> SessionTest:
+    """The test of the module, on the sessions of the baseline."""
+    cells, alpha, beta = pool.by_session().under(curve)
+    owner, k, n = cells.document_index, cells.position_index, cells.impressions
+    slots, shown = slots_of(cells, metric), cells.by_document(n)
+    mean = -cells.by_document(n * k) / np.maximum(shown, 1.0)
+    order = np.where(shown > 0, mean, -np.inf)
+    change = slots.discounts(order).cell - slots.discounts(None).cell
+    exposure = np.maximum(cells.by_document(n * alpha[k]), 1e-300)
+    g = cells.by_document(cells.clicks - n * beta[k]) / exposure
+    credit = np.divide(cells.clicks - n * beta[k], alpha[k], out=np.zeros_like(n), where=n > 0)
+    terms = change * (credit - n * g[owner])
+    by_query = sum_by(cells.query_index[owner], terms, cells.n_queries)
+    if np.sum(np.abs(by_query)) <= ROUNDING * max(np.sum(np.abs(credit)), 1e-300):
+        return SessionTest(float("nan"), 1.0)
+    moved = cells.by_document(change * n)
+    slope = np.divide(cells.clicks, alpha[k], out=np.zeros_like(n), where=n > 0)
+    expected = n * (beta[k] + alpha[k] * g[owner])
+    G = cells.by_position(-change * slope + (moved / exposure)[owner] * expected)
+    covariance = covariance_of(curve, cells.depth)
+    of_curve = 0.0
+    if covariance is not None:
+        theta = np.ones(cells.depth)
+        inside = min(cells.depth, curve.depth)
+        theta[:inside] = curve.examination[:inside]
+        of_curve = float(G @ (covariance / np.outer(theta, theta)) @ G)
+    z = float(by_query.sum() / np.sqrt(np.sum(by_query**2) + of_curve))
+    degrees = max(effective_units(cells.sessions[by_query != 0]) - 1, 1.0)
+    return SessionTest(z, float(2 * special.stdtr(degrees, -abs(z))))
+
+
+# Is the curve measured where the difference lies?
+
+
+def queries_with_evidence(log: ClickLog, curve: PositionBias, *, experiment: bool) -> BoolArray:
+    r"""(queries,) whether clicks on documents of the query tell anything about the curve's slope.
+
+        I_q = sum_d sum_k m_dk (x_k - x_d)^2 > 0
+
+    with x = log theta, m_dk the expected clicks and x_d their mean of x: some clicked document
+    stood at two positions. Of an `experiment` a query without its sessions has no evidence.
+    """
+    log = log.without_versions()
+    counts = position_counts(log)
+    known = (counts.clicks >= 0) & (counts.position <= curve.depth)
+    shown = counts.by_document(known.astype(float)) > 1
+    told = sum_by(counts.query, shown & (counts.by_document(counts.clicks) > 0), log.n_queries) > 0
+    if experiment and log.ranker is not None:
+        changed = np.array([is_experiment(name) for name in log.ranker_names])[log.ranker]
+        told &= sum_by(log.query, log.sessions * changed, log.n_queries) > 0
+    return told
+
+
+def untested_share(
+    inputs: Inputs, system: str, baseline: str, told: BoolArray
+) -> float:
+    r"""A: the share of the moved credit in queries where nothing shows how far people read.
+
+        a_q = sum_d |sum over sessions of lambda_new - lambda_shown| g_d
+
+    over queries of 5 sessions or more: one that was asked once cannot show a document twice.
+    """
+    pool = inputs.cells
+    new, shown = (inputs.discounts[name] for name in (system, baseline))
+    if pool.cell_row is None:
+        moved = (new.document - shown.document) * pool.ordered
+    else:
+        moved = pool.by_document((new.cell - shown.cell) * pool.impressions)
+    counts, alpha, beta = pool.under(inputs.bias)
+    clicks, exposure = counts.corrected_sums(alpha, beta)
+    g = np.maximum(clicks, 0) / np.maximum(exposure, 1e-300)
+    by_query = pool.by_query(np.abs(moved) * np.where(exposure > 0, g, 0.0))
+    by_query = np.where(pool.sessions >= FEWEST_SESSIONS, by_query, 0.0)
+    untold = ~told[np.unique(pool.log.query)]
+    return float(by_query[untold].sum() / max(by_query.sum(), 1e-300))

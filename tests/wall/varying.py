@@ -1,0 +1,212 @@
+"""Why positions vary: worlds whose readers are position-based, as rows of one table.
+
+A simulator in plain NumPy, apart from the package and from the other logs of the wall. Truths are
+known for every order. Only the reason why a document stands at several positions differs between
+worlds: chance, rankers, versions, or what a session wants and the log does not say.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+Array = np.ndarray[Any, Any]
+Wants = Literal["", "stock", "taste", "trend", "segment", "weekly"]
+Named = Literal["", "ranker", "segment", "week"]
+
+
+@dataclass(frozen=True)
+class World:
+    """What moves documents, and what the log says of it.
+
+    Parameters
+    ----------
+    wants, strength : what makes a document more or less wanted in a session, by how much
+    follow : how far production follows it: 1 fully, 0 not at all, -1 against it
+    noise : standard deviation of each session's own noise in production's score
+    rankers, named : how many share the traffic, and what the log calls them
+    versions : of production, one after the other; `named` "week" names them
+    on : share of the queries in which rankers differ
+    power : of the curve k^-power; `other_power` in the queries in which rankers agree
+    advert, level : share of the sessions in which an advert pushes all results down by one, and how
+        often these click in comparison
+    shuffled, swapped : shares of the sessions that an experiment changed, of 1 with k
+    sound : whether clicks on documents that moved differ by examination alone
+    """
+
+    wants: Wants = ""
+    strength: float = 0.0
+    follow: float = 1.0
+    noise: float = 0.0
+    rankers: int = 1
+    named: Named = ""
+    versions: int = 1
+    on: float = 1.0
+    power: float = 0.8
+    other_power: float = 0.8
+    advert: float = 0.0
+    level: float = 1.0
+    shuffled: float = 0.0
+    swapped: float = 0.0
+    timed: bool = True
+    quality: float = 0.8
+    sound: bool = True
+    queries: int = 200
+    sessions: int = 6000
+    zipf: float = 0.0
+
+
+def _two(name: str, world: World, **weaker: Any) -> dict[str, World]:
+    """A world at two strengths."""
+    return {name: world, f"{name}_weaker": replace(world, **weaker)}
+
+
+_NAMED = World(rankers=2, named="ranker")
+_INTENT = replace(_NAMED, on=0.5, power=1.3, other_power=0.4, sound=False)
+_MIRROR = replace(_INTENT, power=0.4, other_power=1.3, quality=0.6)
+_ADVERT = World(advert=0.5, level=0.7, sound=False)
+_STOCK, _TASTE = World("stock", 0.5, sound=False), World("taste", 0.5, sound=False)
+_SEGMENT = World("segment", 1.0, sound=False)
+_TREND = World("trend", 0.5, sound=False)
+_WEEKLY = World("weekly", 0.5, versions=8, sound=False)
+
+WORLDS: dict[str, World] = {
+    **_two("noise", World(noise=0.6), noise=0.2),
+    **_two("rankers", _NAMED, rankers=3),
+    **_two("unnamed_rankers", World(rankers=3), rankers=2),
+    **_two("versions", World(versions=8), named="week"),
+    **_two("named_with_noise", replace(_NAMED, noise=0.1), noise=0.05),
+    **_two("shuffles", World(shuffled=0.1), shuffled=0.2),
+    **_two("swaps", World(swapped=0.2), swapped=0.1),
+    **_two("stock", _STOCK, strength=0.25),
+    **_two("taste", _TASTE, strength=0.25),
+    **_two("trend", _TREND, strength=0.25),
+    **_two("segment", _SEGMENT, strength=0.5),
+    **_two("weekly", _WEEKLY, strength=0.25),
+    **_two("weekly_named", replace(_WEEKLY, named="week"), strength=0.25),
+    **_two("rankers_and_taste", replace(_TASTE, rankers=2, named="ranker"), strength=0.25),
+    **_two("against", replace(_STOCK, follow=-1.0), strength=0.25),
+    **_two("advert", _ADVERT, level=0.9),
+    **_two("intent", _INTENT, power=1.0, other_power=0.6),
+    **_two("mirror", _MIRROR, power=0.6, other_power=1.0),
+    **_two("stock_and_shuffles", replace(_STOCK, shuffled=0.2), strength=0.25),
+    **_two("taste_and_swaps", replace(_TASTE, swapped=0.2), strength=0.25),
+}
+UNTIMED = replace(_NAMED, timed=False)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A log, and the truth behind it.
+
+    position, gamma : (sessions, documents) where each document stood, and its relevance then
+    """
+
+    frame: pd.DataFrame
+    query: Array
+    gamma: Array
+    shown: Array
+    slot: Array
+    usual: Array
+    worth: Array
+    theta: Array = field(repr=False)
+
+    def value(self, score: Array | None) -> float:
+        """DCG@10 of gamma over production's sessions: (queries, documents) scores, None as shown.
+
+        Documents of a list fill the places that it had.
+        """
+        order = self.shown if score is None else np.argsort(-score[self.query], axis=1)
+        gain = np.take_along_axis(self.gamma, order, axis=1)[self.usual]
+        place = self.slot[self.usual]
+        return float((gain * (place <= 10) / np.log2(1 + place)).sum(axis=1).mean())
+
+    def gain(self, score: Array) -> float:
+        """How much better the order of these scores truly is than the one shown."""
+        return self.value(score) - self.value(None)
+
+
+def make(world: World, seed: int, documents: int = 10) -> Made:
+    """One log of a world."""
+    rng = np.random.default_rng(seed)
+    Q, S, D = world.queries, world.sessions, documents
+    worth = rng.normal(size=(Q, D))
+    traffic = np.arange(1, Q + 1.0) ** -world.zipf
+    query = rng.choice(Q, size=S, p=traffic / traffic.sum())
+    time = np.arange(S) / S
+    part = rng.random(Q) < world.on  # queries in which rankers differ
+    wanted = _wanted(world, rng, query, time, D)
+    version = np.minimum((time * world.versions).astype(int), world.versions - 1)
+    ranker = rng.integers(world.rankers, size=S)
+    kinds = world.rankers * world.versions
+    noise = rng.normal(size=(kinds, Q, D))
+    noise[:, ~part] = noise[:1, ~part]
+    q = world.quality
+    base = q * worth[query] + np.sqrt(1 - q**2) * noise[ranker * world.versions + version, query]
+    score = base + world.follow * wanted + world.noise * rng.normal(size=(S, D))
+    shown = np.argsort(-score, axis=1)
+    arm = np.array(["base"] * S, dtype=object)
+    _experiment(world, rng, shown, arm)
+    advert = rng.random(S) < world.advert
+    slot = np.arange(1, D + 1.0) + advert[:, None]
+    gamma = 0.03 + 0.57 / (1 + np.exp(1.5 - 1.5 * (worth[query] + wanted)))
+    power = np.where(part, world.power, world.other_power)[query]
+    theta = slot ** -power[:, None] * np.where(advert, world.level, 1.0)[:, None]
+    click = rng.random((S, D)) < theta * np.take_along_axis(gamma, shown, axis=1)
+    columns = {
+        "query_id": np.repeat(query, D), "session_id": np.repeat(np.arange(S), D),
+        "doc_id": shown.ravel(), "position": slot.astype(int).ravel(),
+        "click": click.astype(int).ravel(),
+    }  # fmt: skip
+    if world.timed:
+        columns["timestamp"] = np.repeat(np.arange(S), D)
+    name = {"ranker": ranker, "segment": ranker, "week": version}.get(world.named)
+    if name is not None or world.shuffled or world.swapped:
+        usual = np.array(["production"] * S) if name is None else np.char.add("r", name.astype(str))
+        columns["ranker"] = np.repeat(np.where(arm == "base", usual.astype(object), arm), D)
+        if world.swapped:
+            columns["ranker"] = np.repeat(arm, D)
+    return Made(
+        pd.DataFrame(columns), query, gamma, shown, slot, arm == "base", worth, theta,
+    )  # fmt: skip
+
+
+def _wanted(world: World, rng: Any, query: Array, time: Array, D: int) -> Array:
+    """(sessions, documents) what a session adds to worth."""
+    S, Q, size = len(query), world.queries, world.strength
+    if world.wants == "stock":
+        return np.where(rng.random((S, D)) < 0.3, -2 * size, 0.0)
+    if world.wants == "taste":
+        return size * rng.normal(size=(S, D))
+    if world.wants == "trend":
+        phase = rng.random((Q, D))[query]
+        return 1.5 * size * np.sin(2 * np.pi * (24 * time[:, None] + phase))
+    if world.wants == "segment":
+        return size * rng.normal(size=(3, Q, D))[rng.integers(3, size=S), query]
+    if world.wants == "weekly":
+        week = np.minimum((time * world.versions).astype(int), world.versions - 1)
+        return 1.5 * size * rng.normal(size=(world.versions, Q, D))[week, query]
+    return np.zeros((S, D))
+
+
+def _experiment(world: World, rng: Any, shown: Array, arm: Array) -> None:
+    """Shuffle some lists, or swap position 1 with another, and name these sessions."""
+    S, D = shown.shape
+    drawn = rng.random(S)
+    for s in np.flatnonzero(drawn < world.shuffled):
+        shown[s], arm[s] = rng.permutation(shown[s]), "shuffle"
+    chosen = np.flatnonzero((drawn >= world.shuffled) & (drawn < world.shuffled + world.swapped))
+    k = rng.integers(1, D, size=len(chosen))
+    for s, other in zip(chosen, k, strict=True):
+        shown[s, [0, other]] = shown[s, [other, 0]]
+        arm[s] = f"swap:1-{other + 1}"
+
+
+def candidates(made: Made, seed: int) -> dict[str, Array]:
+    """(queries, documents) scores of orders that nobody learned, from good to bad."""
+    rng = np.random.default_rng([seed, 1])
+    return {
+        f"noise_{sd}": made.worth + sd * rng.normal(size=made.worth.shape)
+        for sd in (0.3, 0.6, 0.9, 1.2, 1.6)
+    }
