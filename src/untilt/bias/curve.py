@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from untilt import catalog
 from untilt._core import codec
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, check_same_shape, frozen
 from untilt._core.portable import Portable
@@ -189,6 +190,18 @@ class PositionBias(Portable):
     estimated: bool = False
     bounds: LevelBounds | None = None
     layout: AnyLayout | None = None
+
+    @property
+    def rests_on(self) -> catalog.RestsOn:
+        """What its method rests on; "" where the method is not known.
+
+        EM by counts compares documents with themselves, as harvesting does.
+        """
+        name, _, by = self.method.partition(" ")
+        known = [each for each in catalog.methods("bias") if each.target == name]
+        if by == "(counts)":
+            return "repeated positions"
+        return known[0].rests_on if known and self.estimated else ""
 
     def __init__(
         self,

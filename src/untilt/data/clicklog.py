@@ -19,7 +19,6 @@ from untilt.data.layout import AnyLayout, ranks_of
 from untilt.data.limits import DEEPEST, DroppedRowsWarning, too_deep
 from untilt.errors import BadRowsError, OptionError, ShapeError
 
-
 HALVES = 2  # values of the time where equal sessions of each half are merged
 
 

@@ -39,7 +39,6 @@ from untilt.evaluation.evaluators import (
     AffineEvaluator,
     ClippedEvaluator,
     IPSEvaluator,
-    PolicyAwareEvaluator,
 )
 from untilt.evaluation.pool import Evaluator, Pool
 from untilt.evaluation.slots import RankMetric, slots_of
@@ -160,9 +159,7 @@ def queries_with_evidence(log: ClickLog, curve: PositionBias, *, experiment: boo
     return told
 
 
-def untested_share(
-    inputs: Inputs, system: str, baseline: str, told: BoolArray
-) -> float:
+def untested_share(inputs: Inputs, system: str, baseline: str, told: BoolArray) -> float:
     r"""A: the share of the moved credit in queries where nothing shows how far people read.
 
         a_q = sum_d |sum over sessions of lambda_new - lambda_shown| g_d

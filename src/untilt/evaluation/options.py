@@ -20,15 +20,29 @@ class LevelOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgingOptions:
+class AssignedOptions:
+    """Of commands that ask why positions vary."""
+
+    assigned: Annotated[
+        Literal["unknown", "random"],
+        Option(
+            "random: chance drew the ranker of each session, as in an A/B test. Needed where the "
+            "log has no timestamp that shows it."
+        ),
+    ] = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgingOptions(AssignedOptions):
     """What rankers are judged by, and what they order."""
 
     metric: Annotated[str, Option("dcg@k, precision@k, arp or reciprocal@k.")] = "dcg@10"
     evaluator: Annotated[
         str | None,
         Option(
-            "How position bias is taken out to judge by ({default evaluator} where not given): "
-            "{evaluator}.",
+            "How position bias is taken out to judge by: {evaluator}. Not given: {default "
+            "evaluator} where each query and ranker has one list, else the interval of {default "
+            "evaluator} and that of each session's own clicks together.",
             metavar="NAME",
         ),
     ] = None

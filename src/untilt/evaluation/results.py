@@ -494,7 +494,9 @@ class SystemComparison(View):
     def united(self, other: "SystemComparison", correction: str) -> "SystemComparison":
         """With intervals that hold those of the other too; decided where both are, alike."""
         pairs = [(entry, other[entry.system]) for entry in self]
-        p = np.array([max(a.p_value, b.p_value) if a.value * b.value > 0 else 1.0 for a, b in pairs])
+        p = np.array(
+            [max(a.p_value, b.p_value) if a.value * b.value > 0 else 1.0 for a, b in pairs]
+        )
         corrected = corrected_p_values(p, correction)
         entries = tuple(
             a

@@ -273,11 +273,15 @@ class Sensitivity(View):
         return min(cause.at_least * self.value, cause.at_most * self.value) < 0
 
     def __getitem__(self, name: str) -> Cause:
-        for cause in self.causes:
-            if cause.name == name:
-                return cause
+        found = self.cause(name)
+        if found is not None:
+            return found
         known = ", ".join(cause.name for cause in self.causes)
         raise OptionError(f"{name!r} was not tried here. There are: {known or 'none'}.")
+
+    def cause(self, name: str) -> Cause | None:
+        """The same; None where it was not tried."""
+        return next((cause for cause in self.causes if cause.name == name), None)
 
     def __iter__(self) -> Iterator[Cause]:
         return iter(self.causes)
@@ -334,7 +338,9 @@ MOST_TRUST = 0.9
 MOST_CLIP = 1.0
 POSITIONS_TRIED = 3  # of one position alone: those with the steepest derivatives
 STEPS = 5  # amounts tried between the neutral one and the largest
-FIRM_SHARE = 0.6  # of the steepness: see `untilt.report.floors`
+FIRM_SHARE = 0.6
+"""Of the steepness of a curve from lists that vary for unknown reasons: an answer that stands if no
+more of it is attention is firm (docs/decisions.md)."""
 PRECISE = 1e-3  # of an amount that flips the answer
 CLEAR = 2.0  # standard errors between two halves of a log that are called a trend
 

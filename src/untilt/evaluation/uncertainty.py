@@ -450,12 +450,14 @@ def without_best_query(
     query = int(np.argmax(sign * sums.left_out(zero)[:, one]))
     means = sums.without(query).means(zero).of([one])
     (mean,) = means
-    log = inputs.cells.log
+    log, interval = inputs.cells.log, mean.interval(estimates.level)
+    if estimates.is_bounded:
+        interval = interval.hull(estimates.compare(baseline)[system].interval)
     return WithoutQuery(
         query=str(log.query_id[np.unique(log.query)[query]]),
         share=float(sums.leverage[query]),
         value=mean.value,
-        interval=mean.interval(estimates.level),
+        interval=interval,
         effective_queries=float(means.effective_queries[0]),
     )
 

@@ -25,6 +25,7 @@ from untilt.rankers.card import (
     how_to_use,
 )
 from untilt.report.decision import Answer, Decision, first_sentence
+from untilt.report.floors import EVIDENCE
 from untilt.report.page import compared_section, log_section
 from untilt.report.step_results import HeldOut, Shipped, UsedBias
 from untilt.views import Section, Table, markdown
@@ -35,14 +36,6 @@ _LIMITS = (
     "and disappoints them later counts as good.",
     *FROM_CLICKS,
 )
-_KINDS = {
-    "measured": "It was measured in this log, without a model of relevance.",
-    "modelled": "It rests on a model of relevance: it is right only if the features explain what "
-    "is relevant.",
-    "given": "It was given to the run, not estimated by it.",
-    "assumed": "It is a guess: this log cannot tell its position bias. Every corrected figure "
-    "is as right as that guess.",
-}
 
 
 def model_card(decision: Decision) -> str:
@@ -159,7 +152,9 @@ def _bias(used: UsedBias) -> Section:
     told = [f"Examination by position, by {bias.method}.", used.why, used.context, used.sessions]
     unsure = "How far it is off is not known." if bias.estimated and not bias.has_interval else ""
     text = " ".join(words.sentence(str(each)) for each in told if each)
-    return bias_section(bias, (f"{text} {_KINDS[used.kind]} {unsure}".strip(),), "in `bias.json`")
+    return bias_section(
+        bias, (f"{text} {EVIDENCE[used.kind].told} {unsure}".strip(),), "in `bias.json`"
+    )
 
 
 def _evaluation(part: HeldOut) -> list[Section]:

@@ -11,11 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from untilt._core import codec, words
 from untilt._core.files import replacing
-from untilt._core.statistics import Interval
 from untilt.auditing.audit import Audit
 from untilt.auditing.leaks import LEAK_KEPT_OUT, LEAK_USED, leak_fact
 from untilt.errors import FileFormatError, OptionError
@@ -23,7 +22,8 @@ from untilt.evaluation.pool import Among
 from untilt.evaluation.results import Estimate, SystemDifference
 from untilt.facts import Fact, as_fact, note, serious, warning
 from untilt.report import step_results
-from untilt.report.floors import below_floors, what_to_do
+from untilt.report.floors import below_floors, conditions, what_to_do
+from untilt.report.step_results import Verdict
 
 if TYPE_CHECKING:
     from untilt.views import Section
@@ -87,7 +87,6 @@ KIND, VERSION = "untilt decision", 2
 FIGURES, PROVENANCE = "figures.json", "provenance.json"  # in the folder of a run
 _PROVENANCE_KIND, _PROVENANCE_VERSION = "untilt provenance", 1
 AGAIN = "Give the figures.json that this version of untilt run wrote."
-Verdict = Literal["better", "worse", "undecided", "cannot tell"]
 _GRAVEST_FIRST = ("serious", "warning", "note")
 
 
@@ -99,7 +98,8 @@ class Answer:
     there are `reasons` against any verdict: evidence below the floors of `untilt.report.floors`, or
     null tests that failed. `condition` is an "if ..." that belongs to every telling of the verdict:
     there is one where most top places would go to documents that nobody was shown, and the answer
-    depends on what these are worth.
+    depends on what these are worth. Where the curve rests on something that the log cannot show,
+    the verdict is "cannot tell", and `would_be` what it is `condition`.
     """
 
     new: Estimate
@@ -110,6 +110,7 @@ class Answer:
     recommendation: Fact
     reasons: tuple[Fact, ...] = ()
     condition: Fact | None = None
+    would_be: Verdict | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,9 +152,14 @@ class Decision:
         reasons = below_floors(self)
         if part.null_tests is not None:
             reasons += part.null_tests.failures(difference)
-        verdict = verdict_of(difference.interval, higher_is_better=better)
+        verdict = part.verdict
         verdict = "cannot tell" if reasons else verdict
         condition = None if reasons else _condition(difference, part.among)
+        would_be = None
+        if verdict in ("better", "worse"):
+            reasons = conditions(self, better=verdict == "better")
+        if reasons and verdict != "cannot tell":
+            would_be, verdict, condition = verdict, "cannot tell", reasons[0].fields["condition"]
         return Answer(
             new=part[part.chosen],
             shown=part[part.comparison.baseline],
@@ -161,8 +167,11 @@ class Decision:
             verdict=verdict,
             higher_is_better=better,
             reasons=reasons,
-            recommendation=self._recommendation(verdict, difference, reasons, condition),
+            recommendation=self._recommendation(
+                would_be or verdict, difference, reasons, condition
+            ),
             condition=condition,
+            would_be=would_be,
         )
 
     def _recommendation(
@@ -172,18 +181,18 @@ class Decision:
         reasons: tuple[Fact, ...],
         condition: Fact | None,
     ) -> Fact:
+        if verdict == "worse":
+            return note("run.keep-order", "Keep the {shown}.")(shown=difference.baseline)
         first = what_to_do(self, reasons)
         if first is not None:
             return first
-        kind = "given" if self.bias is None else self.bias.kind
+        measured = self.bias is not None and self.bias.kind != "given"
         if verdict == "better" and condition is not None and difference.unshown is not None:
-            found, measured = difference.unshown, kind == "measured"
+            found = difference.unshown
             told = TRY_WITHIN_LISTS if measured else TRY_WITHIN_LISTS_IF_RIGHT
             return told(share=found.share, top=found.top, measured=measured)
         if verdict == "better":
-            return TRY_IT if kind == "measured" else TRY_IF_CURVE_RIGHT
-        if verdict == "worse":
-            return note("run.keep-order", "Keep the {shown}.")(shown=difference.baseline)
+            return TRY_IT if measured else TRY_IF_CURVE_RIGHT
         return _undecided(difference)
 
     @property
@@ -201,7 +210,10 @@ class Decision:
         answer, part = self.answer, self.held_out
         if answer is None or part is None:
             return ()
-        notes: list[str] = [] if part.check is None else [str(part.check)]
+        notes: list[str] = [*part.told]
+        notes += [] if part.check is None else [str(part.check)]
+        attention = None if part.sensitivity is None else part.sensitivity.cause("attention")
+        notes += [] if attention is None else [attention.answer]
         if self.training is not None and part.chosen != self.training.chosen:
             folds = self.training.by_fold
             chosen = tuple(f"{name} in {folds.count(name)}" for name in dict.fromkeys(folds))
@@ -356,19 +368,6 @@ def _undecided(difference: SystemDifference) -> Fact:
     return note("run.do-not-decide", "Do not decide on these figures alone.")()
 
 
-def verdict_of(interval: Interval, *, higher_is_better: bool = True) -> Verdict:
-    """ "better" or "worse" where the interval of a difference leaves out 0, else "undecided".
-
-    >>> verdict_of(Interval(0.1, 0.3)), verdict_of(Interval(-0.1, 0.5))
-    ('better', 'undecided')
-    """
-    if interval.low > 0:
-        return "better" if higher_is_better else "worse"
-    if interval.high < 0:
-        return "worse" if higher_is_better else "better"
-    return "undecided"
-
-
 def write_figures(data: Decision, path: Path) -> None:
     """Write the figures, and beside them in `provenance.json` how they were computed.
 
@@ -408,8 +407,8 @@ def first_sentence(answer: Answer) -> str:
         "undecided": f"The difference between the new ranker {new} and the {shown} may be chance",
         "cannot tell": f"This log cannot tell whether the new ranker {new} is better than the "
         f"{shown}",
-    }[answer.verdict]
-    if answer.verdict == "cannot tell":
+    }[answer.would_be or answer.verdict]
+    if answer.verdict == "cannot tell" and answer.would_be is None:
         return f"{claim}."
     if answer.condition is not None:
         claim = f"{claim}, {answer.condition}"

@@ -5,17 +5,19 @@ them it is too narrow and says so nowhere, so each floor is a number of its own.
 purpose: what passes them can still be undecided. docs/decisions.md has the simulation behind them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from untilt.auditing.next_step import doubt
 from untilt.bias.curve import NOT_KNOWN
+from untilt.evaluation.sensitivity import FIRM_SHARE
 from untilt.facts import Command, Fact, Sentence, serious
 
 if TYPE_CHECKING:
     from untilt.evaluation.uncertainty import Support
     from untilt.report.decision import Decision
-    from untilt.report.step_results import UsedBias
+    from untilt.report.step_results import BiasKind, UsedBias
 
 LEAST_CURVE_CLICKS = 100
 """Clicks behind the examination curve: with fewer, its ratios are known to no better than a third
@@ -40,14 +42,75 @@ MOST_CLIPPED = 0.5
 """Of the clicks: where most weights are capped, the estimate is nearer to raw clicks than to a
 corrected one, and so favours the order that was shown."""
 
-MOST_OF_ONE_QUERY = 0.5
-"""Of the variance of the difference: one query would tell more than all others together. Below, the
-interval is wide enough for it, and random labels (`untilt.null_tests`) look at it once more."""
+LEAST_EFFECTIVE_QUERIES = 5.0
+"""Queries of equal traffic, without the one that speaks most for the answer: a verdict is that of
+the others (docs/decisions.md), and with fewer of them Student's t is not to be trusted."""
 
-LEAST_EFFECTIVE_QUERIES = 3.0
-"""Queries of equal traffic, among those in which the two orders differ: with fewer, Student's t has
-less than two degrees of freedom, and an answer is one about two queries."""
+MOST_UNTESTED = 0.2
+"""Of the moved credit in queries whose lists never vary: nothing shows how far people read there,
+and above it the others alone are judged (`untilt.evaluation.by_default`)."""
 
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a curve rests on, in words, and what a verdict by it depends on; None where it is firm.
+
+    A verdict that depends on something is firm too where it stands at `FIRM_SHARE`.
+    """
+
+    told: str
+    condition: Fact | None = None
+
+
+def _if(text: str) -> Fact:
+    return serious("run.if-evidence", f"if {text}, which this log cannot show")()
+
+
+EVIDENCE: Mapping["BiasKind", Evidence] = {
+    "experiment": Evidence("It was measured by an experiment."),
+    "randomised": Evidence(
+        "It was measured on documents that rankers showed at several positions; chance decided "
+        "which ranker answered a session."
+    ),
+    "in turn": Evidence(
+        "It was measured on documents whose positions changed from one period to the next: it is "
+        "right only if they were as relevant in one as in the other.",
+        _if("documents were as relevant in one period as in the next"),
+    ),
+    "versions": Evidence(
+        "It was measured on documents that a few unnamed rankers showed at several positions: it "
+        "is right only if chance decided which of their lists a session saw.",
+        _if("chance decided which list a session saw"),
+    ),
+    "harvested": Evidence(
+        "It was measured on documents whose positions vary for reasons that the log does not name: "
+        "it is right only if these have nothing to do with relevance.",
+        _if("why lists differ has nothing to do with relevance"),
+    ),
+    "modelled": Evidence(
+        "It rests on a model of relevance: it is right only if the features explain what is "
+        "relevant.",
+        _if("the features explain what is relevant"),
+    ),
+    "given": Evidence("It was given to the run, not estimated by it."),
+    "assumed": Evidence(
+        "It is a guess: this log cannot tell its position bias. Every corrected figure is as right "
+        "as that guess."
+    ),
+    "measured": Evidence("It was measured in this log, without a model of relevance."),
+}
+"""By kind of curve. Runs of untilt 0.2 called the first five "measured"."""
+
+CONDITIONAL = serious(
+    "run.conditional",
+    "the answer holds {condition}. It stands by itself only if at least {stands:.0%} of the "
+    "steepness of the curve is attention, and a verdict needs it to stand at {floor:.0%}",
+)
+CONDITIONAL_ALWAYS = serious(
+    "run.conditional",
+    "the answer holds {condition}. By each session's own clicks alone it does not stand",
+)
+WORSE_IF = serious("run.conditional", "the answer holds {condition}")
 
 # What is missing, as a clause; `what_to_do` says what to do about it, once.
 CURVE_ASSUMED = serious(
@@ -104,18 +167,13 @@ QUERIES = serious(
 )
 EFFECTIVE_QUERIES = serious(
     "run.floor-effective-queries",
-    "a few queries have nearly all of the traffic: those in which the orders differ count like "
-    "{effective_queries:.1f} of equal traffic, and a verdict needs {floor:.0f}",
+    "without query {query}, which speaks most for the answer, the queries in which the orders "
+    "differ count like {effective_queries:.1f} of equal traffic, and a verdict needs {floor:.0f}",
 )
 CLIPPED = serious(
     "run.floor-clipped",
     "{share:.0%} of the held-out clicks are clipped, and a verdict allows {most:.0%}: the figures "
     "are nearer to raw clicks than to corrected ones",
-)
-ONE_QUERY = serious(
-    "run.floor-one-query",
-    "one query makes up {share:.0%} of the spread behind the difference, and a verdict allows "
-    "{most:.0%}: it is an answer about that query",
 )
 
 # What to do where there is no verdict.
@@ -157,7 +215,6 @@ _REMEDIES = {
     "run.floor-queries": MORE_QUERIES,
     "run.floor-effective-queries": MORE_QUERIES,
     "run.floor-clipped": LESS_CLIPPING,
-    "run.floor-one-query": MORE_QUERIES,
     "null.same-order": EACH_LIST,
     "null.permuted": EACH_LIST,
     "null.relabelled": MORE_QUERIES,
@@ -172,7 +229,8 @@ def what_to_do(data: "Decision", reasons: Sequence[Fact]) -> Fact | None:
     """
     if data.leaks_used:
         return NO_LEAKS(features=data.leaks_used)
-    if data.bias is not None and data.bias.kind == "assumed":
+    conditional = any(each.code == "run.conditional" for each in reasons)
+    if conditional or (data.bias is not None and data.bias.kind == "assumed"):
         return MEASURE(command=_PLAN)
     check = None if data.held_out is None else data.held_out.check
     if any(each.code == "run.floor-reading" for each in reasons):
@@ -263,12 +321,11 @@ def _of_clicks(support: "Support") -> Iterator[Fact]:
         yield QUERIES(queries=queries, floor=LEAST_CLICKED_QUERIES)
     if support.clipped_share > MOST_CLIPPED:
         yield CLIPPED(share=support.clipped_share, most=MOST_CLIPPED)
-    effective = support.effective_queries
-    if effective is not None and 0 < effective < LEAST_EFFECTIVE_QUERIES:
-        floor = LEAST_EFFECTIVE_QUERIES
-        yield EFFECTIVE_QUERIES(effective_queries=effective, floor=floor)
-    if support.largest_query > MOST_OF_ONE_QUERY:
-        yield ONE_QUERY(share=support.largest_query, most=MOST_OF_ONE_QUERY)
+    floor = LEAST_EFFECTIVE_QUERIES
+    fewest = min(support.rest, key=lambda each: each.effective_queries, default=None)
+    if fewest is not None and 0 < fewest.effective_queries < floor:
+        n = fewest.effective_queries
+        yield EFFECTIVE_QUERIES(query=fewest.query, effective_queries=n, floor=floor)
 
 
 def _of_both(support: "Support", used: "UsedBias") -> Iterator[Fact]:
@@ -286,3 +343,24 @@ def _of_both(support: "Support", used: "UsedBias") -> Iterator[Fact]:
         is_known = factor <= NOT_KNOWN
         sentence = CURVE if is_known else CURVE_UNKNOWN
         yield sentence(position=named, factor=factor, most=f"{MOST_CURVE_FACTOR:g}")
+
+
+def conditions(data: "Decision", *, better: bool) -> tuple[Fact, ...]:
+    """Why a verdict is none by itself: what it depends on, where the curve's evidence is not firm.
+
+    A "worse" stands by itself only under firm evidence: production that demotes what readers want
+    makes a curve too flat, and no share of its steepness shows that.
+    """
+    condition = None if data.bias is None else EVIDENCE[data.bias.kind].condition
+    if condition is None:
+        return ()
+    if not better:
+        return (WORSE_IF(condition=condition),)
+    found = None if data.held_out is None else data.held_out.sensitivity
+    cause = None if found is None else found.cause("attention")
+    stands = None if cause is None else cause.undecided_at or 0.0
+    if stands is None or stands >= 1:
+        return (CONDITIONAL_ALWAYS(condition=condition),)
+    if stands <= FIRM_SHARE:
+        return ()
+    return (CONDITIONAL(condition=condition, stands=stands, floor=FIRM_SHARE),)

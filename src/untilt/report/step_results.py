@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from untilt._core.arrays import FloatArray, IntArray, check_same_shape
 from untilt._core.portable import Portable
+from untilt._core.statistics import Interval
 from untilt.bias.curve import PositionBias
 from untilt.clickmodels.compare import Measured
 from untilt.errors import OptionError
@@ -19,12 +20,38 @@ from untilt.evaluation.pool import Among
 from untilt.evaluation.results import Estimate, Estimates, SystemComparison, SystemDifference
 from untilt.evaluation.sensitivity import Sensitivity
 from untilt.evaluation.uncertainty import CurveCheck, Support, support_of
-from untilt.facts import Fact
+from untilt.facts import Fact, note, warning
 
+WITHOUT_QUERY = note(
+    "run.without-query",
+    "Without query {query}, the one that speaks most for it ({share:.1%} of the sessions): "
+    "{value:+.4f} [{low:+.4f}, {high:+.4f}]. The verdict is that of the other queries.",
+)
+JUDGED_PART = warning(
+    "run.judged-part",
+    "Judged in the {queries:,} of {of:,} queries whose lists vary ({share:.0%} of the sessions). "
+    "{untested:.0%} of the difference would come from the others, where nothing shows how far "
+    "people read.",
+)
+
+Verdict = Literal["better", "worse", "undecided", "cannot tell"]
 BiasKind = Literal[
     "experiment", "randomised", "in turn", "versions", "harvested", "modelled", "given", "assumed",
     "measured",
 ]  # fmt: skip
+
+
+def verdict_of(interval: Interval, *, higher_is_better: bool = True) -> Verdict:
+    """ "better" or "worse" where the interval of a difference leaves out 0, else "undecided".
+
+    >>> verdict_of(Interval(0.1, 0.3)), verdict_of(Interval(-0.1, 0.5))
+    ('better', 'undecided')
+    """
+    if interval.low > 0:
+        return "better" if higher_is_better else "worse"
+    if interval.high < 0:
+        return "worse" if higher_is_better else "better"
+    return "undecided"
 
 
 @dataclass(frozen=True)
@@ -32,7 +59,8 @@ class LogSource:
     """Where the log came from; `dropped`: rule that was broken -> rows that were left out.
 
     `begins`: where it is split by time, when the parts to choose by and to judge by begin.
-    `notes` say how it was understood, where there was something to understand.
+    `notes` say how it was understood, where there was something to understand. `turnover`: that of
+    the log, which the kept copy has no times to tell from.
     """
 
     source: str
@@ -40,6 +68,7 @@ class LogSource:
     dropped: Mapping[str, int] = field(default_factory=dict)
     begins: tuple[str, ...] = ()
     notes: tuple[Fact, ...] = ()
+    turnover: float | None = None
 
 
 @dataclass(frozen=True)
@@ -81,8 +110,10 @@ class UsedBias:
     @property
     def asked_for(self) -> bool:
         """Whether somebody named this curve or its estimator."""
-        is_named = self.why is not None and self.why.part("run.bias-asked-for") is not None
-        return self.kind == "given" or is_named
+        named = ("run.bias-asked-for", "run.bias-given")
+        return self.kind == "given" or (
+            self.why is not None and any(self.why.part(code) is not None for code in named)
+        )
 
     @property
     def is_assumed(self) -> bool:
@@ -366,6 +397,29 @@ class HeldOut:
 
     def __getitem__(self, system: str) -> Estimate:
         return next(each for each in self.estimates if each.system == system)
+
+    @property
+    def verdict(self) -> Verdict:
+        """What intervals say of all queries but the one that speaks most for the answer.
+
+        So one query makes no verdict, and one that speaks more for an answer takes none away.
+        """
+        rest = () if self.support is None else self.support.rest
+        intervals = [each.interval for each in rest] or [self.comparison[self.chosen].interval]
+        better = self.comparison.higher_is_better
+        found = {verdict_of(each, higher_is_better=better) for each in intervals}
+        return found.pop() if len(found) == 1 else "undecided"
+
+    @property
+    def told(self) -> tuple[Fact, ...]:
+        """What the verdict is about, and what one query does to it."""
+        rest = None if self.support is None else min(
+            self.support.rest, key=lambda each: abs(each.value), default=None
+        )  # fmt: skip
+        if rest is None:
+            return ()
+        ends = {"low": rest.interval.low, "high": rest.interval.high}
+        return (WITHOUT_QUERY(query=rest.query, share=rest.share, value=rest.value, **ends),)
 
 
 @dataclass(frozen=True)

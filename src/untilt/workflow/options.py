@@ -78,6 +78,7 @@ class RunSettings(LevelOptions, JudgingOptions, DocumentOptions, ClickOptions):
     documents, columns, labels, context, features, missing, on_bad, positions_from, grid,
         sample_queries : as in `untilt.read_log`. Where reading depends on the context, each has a
         curve of its own
+    assigned : "random" where chance drew the ranker of each session, as in an A/B test
     label : the column to learn from, or weights of several, {"click": 1, "booked": 5}, which
         `untilt.synthesise` makes one label of, by `combine` ("sum" or "product")
     bias : "auto" (what the audit advises), the name of an estimator ("all-pairs"), also with
@@ -87,6 +88,7 @@ class RunSettings(LevelOptions, JudgingOptions, DocumentOptions, ClickOptions):
     method : corrections to train and choose from, as in `untilt train`; "usual" for all usual ones.
         Raw clicks are always trained too, to compare with
     metric, evaluator, among, baseline, level : as in `untilt.estimate`; the evaluator by its name.
+        Where not given, what lists are decides (`untilt.estimate`).
         Policy-aware uses all sessions that showed a document; the others only its own session, and
         with among="shown" they take a document that a session did not show for irrelevant in it
     clip : least propensity that a click is divided by, 0 for none; "auto" takes the clip with the
@@ -107,7 +109,7 @@ class RunSettings(LevelOptions, JudgingOptions, DocumentOptions, ClickOptions):
     FIRST: ClassVar[tuple[str, ...]] = (
         "documents", "columns", "label", "labels", "context", "combine", "features", "missing",
         "on_bad", "positions_from", "grid", "sample_queries", "bias", "fallback", "method",
-        "metric", "evaluator", "clip", "among", "baseline", "level",
+        "metric", "evaluator", "clip", "among", "baseline", "level", "assigned",
     )  # fmt: skip
 
     label: Annotated[str | Mapping[str, float], Option(check=_check_label)] = "click"
@@ -204,17 +206,12 @@ def usual_methods() -> tuple[str, ...]:
     return tuple(each.name for each in candidates("usual"))
 
 
-def _evaluator() -> str:
-    return catalog.default("evaluator").name
-
-
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(RunSettings):
     """The options of a run in the one form that its steps use."""
 
     labels: tuple[str, ...] = ()
     context: tuple[str, ...] = ()
-    evaluator: str = field(default_factory=_evaluator)
     method: tuple[str, ...] = field(default_factory=usual_methods)
     baseline: str | tuple[str, ...] | None = None
     time_limit: float | None = None
@@ -237,7 +234,6 @@ def settled(asked: RunSettings) -> RunOptions:
     given |= {
         "labels": _several(asked.labels), "context": _several(asked.context),
         "method": _methods(_several(asked.method)),
-        "evaluator": _evaluator() if asked.evaluator is None else asked.evaluator,
         "baseline": baseline if isinstance(baseline, str | None) else tuple(baseline),
         "documents": os.fspath(documents) if isinstance(documents, os.PathLike) else documents,
     }  # fmt: skip

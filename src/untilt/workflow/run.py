@@ -70,7 +70,7 @@ class RunResult(View):
 
     @property
     def bias_kind(self) -> r.BiasKind:
-        """ "measured", "modelled" (rests on a model of relevance), "given" or "assumed"."""
+        """What the curve rests on; see `untilt.report.floors.EVIDENCE`."""
         assert self.decision.bias is not None
         return self.decision.bias.kind
 
@@ -284,7 +284,8 @@ class _Run:
 
     def _audit(self, read: Done[r.LogSource], data: Data) -> Done[Audit]:
         def compute() -> Audit:
-            audited = audit(data.log, level=self.options.level)
+            options = self.options
+            audited = audit(data.log, level=options.level, assigned=options.assigned)
             codec.write_json(self.folder.audit, audited.to_dict())
             return audited
 
@@ -293,7 +294,7 @@ class _Run:
             Audit,
             compute,
             read.key,
-            self.options.level,
+            self.options.pick("level", "assigned"),
             what="auditing the log",
             files=lambda _: [self.folder.audit],
         )

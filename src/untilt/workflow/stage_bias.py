@@ -123,7 +123,16 @@ def _used(data: Data, audited: Audit, options: RunOptions) -> UsedBias:
     bias = as_position_bias(choice, min(reach, depth))
     if bias.layout is not None:
         numbered_for(data.log, bias)  # says clearly where the log lacks its context
-    return UsedBias(bias, "given", BIAS_GIVEN, _ends_early(data, bias))
+    kind: BiasKind = "given" if bias.rests_on in ("", "experiment") else _kind(bias, audited)
+    return UsedBias(bias, kind, BIAS_GIVEN, _ends_early(data, bias))
+
+
+def _kind(bias: PositionBias, audited: Audit) -> BiasKind:
+    """What a curve rests on, in this log."""
+    if bias.rests_on == "relevance model":
+        return "modelled"
+    varies = "" if audited.variation is None else audited.variation.source
+    return "experiment" if bias.rests_on == "experiment" else varies or "harvested"
 
 
 def _doubted(used: UsedBias, audited: Audit) -> UsedBias:
@@ -175,13 +184,11 @@ def _estimated(
         sessions = CURVE_OF_ALL
         warnings.append(BIAS_FROM_ALL_QUERIES)
     warnings += _ends_early(data, bias)
-    rests_on = catalog.record_of(estimator, "bias").rests_on
-    if rests_on != "relevance model":
-        varies = None if audited.variation is None else audited.variation.source
-        kind: BiasKind = "experiment" if rests_on == "experiment" else varies or "harvested"
-        return UsedBias(bias, kind, why, tuple(warnings), sessions)
-    modelled = BIAS_MODELLED(estimator=estimator.__name__, assumes="; ".join(bias.assumes))
-    return UsedBias(bias, "modelled", why, (modelled, *warnings), sessions)
+    kind = _kind(bias, audited)
+    if kind == "modelled":
+        modelled = BIAS_MODELLED(estimator=estimator.__name__, assumes="; ".join(bias.assumes))
+        warnings.insert(0, modelled)
+    return UsedBias(bias, kind, why, tuple(warnings), sessions)
 
 
 def _by_context(

@@ -1,5 +1,6 @@
 """Step 6: would it have been better, and what changes? On queries that nothing was learned from."""
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,16 @@ from untilt.catalog import record_of
 from untilt.data.clicklog import ClickLog
 from untilt.data.layout import ranks_of
 from untilt.data.slates import Slates, slates_of, slot_discounts
+from untilt.evaluation.by_default import queries_with_evidence, untested_share
 from untilt.evaluation.clip_curve import ClipCurve, clip_curve, clip_curve_evaluator
 from untilt.evaluation.estimate import estimate
 from untilt.evaluation.null_tests import null_tests
 from untilt.evaluation.pool import parse_evaluator
 from untilt.evaluation.results import Estimates
 from untilt.evaluation.systems import shown
+from untilt.facts import Fact
 from untilt.report import step_results
+from untilt.report.floors import MOST_UNTESTED
 from untilt.selection.fitting import CandidateStore
 from untilt.weighting import PairwiseDebiasing
 from untilt.workflow.candidates import BY_FOLD, RAW, SHOWN
@@ -203,6 +207,11 @@ def evaluate_scores(
 ) -> step_results.HeldOut:
     """Systems by their scores against the logged order; `more` goes into the result."""
     estimates = estimated(test, {SHOWN: shown, **scores}, bias, options, clip)
+    told, test = _with_evidence(estimates, test, chosen)
+    if told:
+        estimates = estimated(test, {SHOWN: shown, **scores}, bias, options, clip)
+        estimates = replace(estimates, warnings=(*told, *estimates.warnings))
+    assert estimates.inputs is not None
     production = test.take(baseline_lists(test, options.baseline))
     return step_results.HeldOut.of(
         estimates,
@@ -214,8 +223,7 @@ def evaluate_scores(
             scores[chosen],
             bias,
             metric=options.metric,
-            evaluator=options.evaluator,
-            clip=clip,
+            evaluator=estimates.inputs.evaluator,
             among=options.among,
             baseline=options.baseline,
             level=options.level,
@@ -233,6 +241,29 @@ def evaluate_scores(
     )
 
 
+def _with_evidence(
+    estimates: Estimates, test: ClickLog, chosen: str
+) -> tuple[tuple[Fact, ...], ClickLog]:
+    """The lists of queries that show how far people read, where others would decide; and why."""
+    inputs = estimates.inputs
+    assert inputs is not None
+    rests_on = inputs.bias.rests_on
+    if not inputs.evaluator.needs_bias or rests_on not in ("experiment", "repeated positions"):
+        return (), test
+    has = queries_with_evidence(inputs.cells.log, inputs.bias, experiment=rests_on == "experiment")
+    untested = untested_share(inputs, chosen, SHOWN, has)
+    if untested <= MOST_UNTESTED or not has.any():
+        return (), test
+    asked, lists = np.unique(test.query), has[test.query]
+    fact = step_results.JUDGED_PART(
+        queries=int(has[asked].sum()),
+        of=len(asked),
+        share=float(test.sessions[lists].sum() / test.sessions.sum()),
+        untested=untested,
+    )
+    return (fact,), test.take(lists)
+
+
 def estimated(
     part: ClickLog,
     systems: Any,
@@ -246,7 +277,7 @@ def estimated(
     return estimate(
         part, systems, bias, metric=options.metric, evaluator=options.evaluator, clip=clip,
         among=options.among, baseline=options.baseline, level=options.level, seed=options.seed,
-        unshown=unshown,
+        unshown=unshown, assigned=options.assigned,
     )  # fmt: skip
 
 

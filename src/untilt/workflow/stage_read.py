@@ -329,7 +329,7 @@ def _read_step(
             return held.pop("log")
         from untilt.data.read.read_log import read_log
 
-        return read_log(
+        log = read_log(
             folder.log,
             documents=folder.documents,
             label=options.label if isinstance(options.label, str) else SYNTHESISED,
@@ -340,6 +340,7 @@ def _read_step(
             collapse=False if options.split == "time" else "halves",
             threads=options.threads,
         )
+        return log._with(turnover=done.result.turnover)
 
     done = steps.run(
         "read",
@@ -389,7 +390,8 @@ def _read(source: Any, options: RunOptions) -> tuple[ClickLog, LogSource]:
         kept = {name: made.extra_labels[name] for name in options.labels}
         log = replace(made, extra_labels=kept)
     log, begins = _merged(log, options)
-    return log, LogSource(report.source, report.n_rows, dropped, begins, report.notes)
+    rows, turnover = report.n_rows, log.turnover
+    return log, LogSource(report.source, rows, dropped, begins, report.notes, turnover)
 
 
 def _merged(log: ClickLog, options: RunOptions) -> tuple[ClickLog, tuple[str, ...]]:
