@@ -11,8 +11,8 @@ import untilt as ut
 from untilt._core.statistics import Interval
 from untilt.errors import FileFormatError, OptionError
 from untilt.facts import codes, serious, warning
-from untilt.report.decision import Decision, first_sentence, verdict_of, write_report
-from untilt.report.step_results import HeldOut, Training, UsedBias
+from untilt.report.decision import Decision, first_sentence, write_report
+from untilt.report.step_results import HeldOut, Training, UsedBias, verdict_of
 
 
 def test_json_round_trip(decision, tmp_path):

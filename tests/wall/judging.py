@@ -17,7 +17,7 @@ from tests.wall.world import Array, Log
 import untilt as ut
 from untilt.data.seen import without_queries
 from untilt.errors import OptionError, UntiltError
-from untilt.report.decision import verdict_of
+from untilt.report.step_results import verdict_of
 
 SMALL: dict[str, Any] = {"trees": 10, "threads": 1, "method": ["balanced"]}
 EQUAL = 1e-3  # DCG below which two orders are worth the same

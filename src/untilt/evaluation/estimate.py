@@ -277,7 +277,8 @@ def estimate(
     if data_choose:
         like = clip_curve_evaluator(by)
         by = with_option(by, "clip", best_clip(cells, named, curve, rank_metric, like))
-    own, said = None, ()
+    own: Evaluator | None = None
+    said: tuple[Fact, ...] = ()
     if unnamed and among == "list" and bias is not None:
         varies = variation_of(log, assigned, levels=False)
         by, own, said = evaluators_of(pool, varies, curve, rank_metric, by)

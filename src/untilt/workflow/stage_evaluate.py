@@ -309,7 +309,7 @@ def _clip_curve(
     return clip_curve(
         part, scores, bias, metric=options.metric, among=options.among,
         baseline=options.baseline, level=options.level,
-        evaluator=clip_curve_evaluator(options.evaluator),
+        evaluator=clip_curve_evaluator(parse_evaluator(options.evaluator)),
     )  # fmt: skip
 
 
