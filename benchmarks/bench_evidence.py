@@ -17,9 +17,9 @@ import pandas as pd
 from _harness import save, table
 
 import untilt as ut
-from untilt.report.decision import Decision, verdict_of
+from untilt.report.decision import Decision
 from untilt.report.floors import below_floors
-from untilt.report.step_results import HeldOut, UsedBias
+from untilt.report.step_results import HeldOut, UsedBias, verdict_of
 from untilt.workflow.options import RunOptions
 from untilt.workflow.stage_evaluate import chosen_clip
 

@@ -5,7 +5,7 @@ known for every order. Only the reason why a document stands at several position
 worlds: chance, rankers, versions, or what a session wants and the log does not say.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -100,7 +100,11 @@ UNTIMED = replace(_NAMED, timed=False)
 class Made:
     """A log, and the truth behind it.
 
-    position, gamma : (sessions, documents) where each document stood, and its relevance then
+    gamma : (sessions, documents) how relevant each document was in a session
+    shown, slot : (sessions, places) the document of each place, and its position
+    usual : (sessions,) those that no experiment changed
+    signal : (queries, documents, 4) features
+    theta : (positions,) of the curve that most queries have
     """
 
     frame: pd.DataFrame
@@ -110,21 +114,27 @@ class Made:
     slot: Array
     usual: Array
     worth: Array
-    theta: Array = field(repr=False)
+    signal: Array
+    theta: Array
 
-    def value(self, score: Array | None) -> float:
-        """DCG@10 of gamma over production's sessions: (queries, documents) scores, None as shown.
+    def gain(self, score: Array, among: Array | None = None) -> float:
+        """DCG@10 of gamma that (queries, documents) scores truly add to the order shown.
 
-        Documents of a list fill the places that it had.
+        Of production's sessions, with documents on the places that their list had; `among` leaves
+        only these queries.
         """
-        order = self.shown if score is None else np.argsort(-score[self.query], axis=1)
-        gain = np.take_along_axis(self.gamma, order, axis=1)[self.usual]
-        place = self.slot[self.usual]
-        return float((gain * (place <= 10) / np.log2(1 + place)).sum(axis=1).mean())
+        kept = self.usual if among is None else self.usual & np.isin(self.query, among)
+        gamma, place = self.gamma[kept], self.slot[kept]
+        weight = (place <= 10) / np.log2(1 + place)
+        orders = np.argsort(-score[self.query[kept]], axis=1), self.shown[kept]
+        new, old = (np.take_along_axis(gamma, order, axis=1) * weight for order in orders)
+        return float((new - old).sum(axis=1).mean())
 
-    def gain(self, score: Array) -> float:
-        """How much better the order of these scores truly is than the one shown."""
-        return self.value(score) - self.value(None)
+    def moved(self) -> Array:
+        """Queries with a clicked document that stood at several positions."""
+        by = self.frame.groupby(["query_id", "doc_id"])
+        told = (by["position"].nunique() > 1) & (by["click"].sum() > 0)
+        return np.unique(told.index.get_level_values(0)[told])
 
 
 def make(world: World, seed: int, documents: int = 10) -> Made:
@@ -154,10 +164,12 @@ def make(world: World, seed: int, documents: int = 10) -> Made:
     power = np.where(part, world.power, world.other_power)[query]
     theta = slot ** -power[:, None] * np.where(advert, world.level, 1.0)[:, None]
     click = rng.random((S, D)) < theta * np.take_along_axis(gamma, shown, axis=1)
+    signal = worth[..., None] * [1, 1, 0, 0] + rng.normal(size=(Q, D, 4)) * [0.7, 0.7, 1, 1]
     columns = {
         "query_id": np.repeat(query, D), "session_id": np.repeat(np.arange(S), D),
         "doc_id": shown.ravel(), "position": slot.astype(int).ravel(),
         "click": click.astype(int).ravel(),
+        **{f"f{i}": signal[query[:, None], shown, i].ravel() for i in range(4)},
     }  # fmt: skip
     if world.timed:
         columns["timestamp"] = np.repeat(np.arange(S), D)
@@ -168,7 +180,8 @@ def make(world: World, seed: int, documents: int = 10) -> Made:
         if world.swapped:
             columns["ranker"] = np.repeat(arm, D)
     return Made(
-        pd.DataFrame(columns), query, gamma, shown, slot, arm == "base", worth, theta,
+        pd.DataFrame(columns), query, gamma, shown, slot, arm == "base", worth, signal,
+        np.arange(1, int(slot.max()) + 1.0) ** -world.power,
     )  # fmt: skip
 
 

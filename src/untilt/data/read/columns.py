@@ -119,7 +119,6 @@ def log_layout(
     labels: Sequence[str],
     context: Sequence[str],
     features: Features,
-    with_time: bool,
 ) -> ColumnRoles:
     """The layout of an impressions table."""
     check_mapping(columns, labels, context)
@@ -131,8 +130,6 @@ def log_layout(
         if theirs is not None and (role in columns or source.named(theirs)):
             roles[role] = _source_column(source, theirs)
     _refuse_missing(source, roles)
-    if not with_time:
-        roles.pop("timestamp", None)
     used = {*roles.values(), _source_column(source, columns.get("timestamp") or "timestamp")}
     chosen = {label: roles.pop(label) for label in labels}
     known = {name: roles.pop(name) for name in context}

@@ -347,7 +347,8 @@ def engine_source(database: Database, engine: Engine, name: str, rows: Any = Non
         with progress("counting sessions where they live"), translated(engine.what):
             depth = depth_for(engine.rows_at(key.position), key.most_depth(engine.dialect))
             found = engine.counted(key, depth, count)
-        return layout.with_count(count), engine_source(database, engine, name, found)
+        layout = layout.with_count(count).without("timestamp")
+        return layout, engine_source(database, engine, name, found)
 
     if rows is not None:
         return Source(engine.what, tuple(rows.schema.names), load)

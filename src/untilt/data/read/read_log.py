@@ -105,7 +105,6 @@ def _tables(
         labels=request.label_names,
         context=request.context,
         features=None if request.documents is not None else request.features,
-        with_time=request.collapse is not True,
     )
     ignored: tuple[str, ...] = ()
     if source.count is not None and _may_be_counted(request, layout):
@@ -221,7 +220,7 @@ def _read(
     fields = DocumentFields(tuple(id_fields(owner.layout, owner.types, text_ids)), features)
     inline = features if documents is None else ()
     start = 0 if request.positions_from == 0 else 1
-    if request.collapse == "halves" and not _has_times(database, log):
+    if request.collapse and not _has_times(database, log):
         log = replace(log, layout=log.layout.without("timestamp"))
         tables[0] = log
     grid = _grid(database, request, log, start)
@@ -233,7 +232,7 @@ def _read(
     if documents is not None:
         create_view(database, view := "document_rows", documents.name, fields.fields, share)
     names = request.label_names, tuple(request.context)
-    wanted = Wanted(impressions, fields, *names, bool(request.collapse), request.missing)
+    wanted = Wanted(impressions, fields, *names, request.collapse, request.missing)
     ignored = tuple(name for table in tables for name in table.ignored)
     found, deep = None, None
     # A clean log in Parquet is read once, by what the file says of itself. Where that is wrong, or
@@ -303,7 +302,7 @@ def _within_depth(database: Database, log: Impressions) -> tuple[LogSummary, Bad
 
 
 def _has_times(database: Database, log: LoadedTable) -> bool:
-    """Whether every row says when; for halves of the time alone no row is refused."""
+    """Whether every row says when; where sessions are merged no row is refused for its time."""
     if "timestamp" not in log.layout.roles:
         return False
     try:

@@ -28,13 +28,14 @@ from untilt.data.read.collapse.packing import (
 from untilt.data.read.collapse.runs import RowCode, Seen, pack_runs
 from untilt.data.read.columns import DocumentFields, Impressions, LogSummary
 from untilt.data.read.database import Database
+from untilt.data.read.options import Collapse
 from untilt.data.read.stream import Pieces
 
 __all__ = ["NotCleanError", "Wanted", "assemble"]
 
 # Rows that are unpacked at a time: some hundred MB, also where lists are very long.
 _BATCH_ROWS = 1 << 21
-_TURNOVER_ROWS = 1 << 20  # rows of the documents whose positions are followed in time
+_TURNOVER_ROWS = 1 << 17  # rows of the documents whose positions are followed in time
 
 # What an audit takes for each row beside the log: a log that is refused should not be refused again
 # by the next step.
@@ -113,8 +114,13 @@ class Wanted:
     documents: DocumentFields
     label_names: tuple[str, ...]
     context: tuple[str, ...]
-    collapse: bool
+    collapse: Collapse
     missing: Missing = None
+
+    @property
+    def keeps_time(self) -> bool:
+        """Whether lists keep their time, or the half of it."""
+        return self.log.has("timestamp") and self.collapse is not True
 
 
 def fetch_lists(database: Database, decoder: ListDecoder, wanted: Wanted) -> DistinctLists:
@@ -127,7 +133,7 @@ def fetch_lists(database: Database, decoder: ListDecoder, wanted: Wanted) -> Dis
     columns, order = ["q", "n", "sessions", *words, *known], ["q", *known, *words]
     if not wanted.collapse:
         order = ["session_id", "q"]
-    if wanted.log.has("timestamp"):
+    if wanted.keeps_time:
         # Halves last: merged lists then stand in the order that they have without a time.
         columns, order = [*columns, "t"], [*order, "t"] if wanted.collapse else ["t", *order]
     n_lists, n_rows = map(int, database.row("SELECT count(*), coalesce(sum(n), 0) FROM lists"))
@@ -264,7 +270,7 @@ def _pack(
         columns.append("count AS counted")
         carried.append(SessionColumn("c_low", "min", "counted"))
         carried.append(SessionColumn("c_high", "max", "counted"))
-    if wanted.log.has("timestamp"):
+    if wanted.keeps_time:
         columns.append(f"{_half(database, view) if wanted.collapse else 'timestamp'} AS t")
         carried.append(SessionColumn("t", "min", "t"))
     depth, tables = summary.depth, f"FROM {view} AS i {joins}"
@@ -284,7 +290,7 @@ def _pack(
         raise NotCleanError
     columns.append(f"({code.sql} << {labels.bits}) | {labels.sql} AS code")
     rows = f"(SELECT {', '.join(columns)} {tables})"
-    bits, collapse = packing.bits, wanted.collapse
+    bits, collapse = packing.bits, bool(wanted.collapse)
     return pack(database, rows, bits=bits, depth=depth, carried=carried, collapse=collapse)
 
 
@@ -375,7 +381,7 @@ def _click_log(
         count=lists.count,
         ranker=lists.ranker if wanted.log.has("ranker") else None,
         ranker_names=rankers,
-        time=_times(lists) if wanted.log.has("timestamp") else None,
+        time=_times(lists) if wanted.keeps_time else None,
         document=lists.document,
         position=lists.position,
         label=lists.labels[0],
