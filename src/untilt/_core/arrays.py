@@ -7,13 +7,14 @@ import numpy.typing as npt
 
 from untilt.errors import OptionError, ShapeError
 
-FloatArray = npt.NDArray[np.float64]
+# Not NDArray: from NumPy 2.5 on that is a `type` statement, which hides what it stands for.
+FloatArray = np.ndarray[tuple[Any, ...], np.dtype[np.float64]]
 # float32 where a log or judged lists hold them.
-FeatureArray = npt.NDArray[np.floating[Any]]
+FeatureArray = np.ndarray[tuple[Any, ...], np.dtype[np.floating[Any]]]
 # int64, and int32 in the columns of a log: positions and indices of 100 million rows.
-IntArray = npt.NDArray[np.signedinteger[Any]]
-BoolArray = npt.NDArray[np.bool_]
-AnyArray = npt.NDArray[Any]
+IntArray = np.ndarray[tuple[Any, ...], np.dtype[np.signedinteger[Any]]]
+BoolArray = np.ndarray[tuple[Any, ...], np.dtype[np.bool_]]
+AnyArray = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 # What becomes of a missing feature: refused, kept as NaN, or replaced by a number.
 Missing = float | Literal["keep"] | None
 

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Self
 
 import numba as nb
 import numpy as np
-import numpy.typing as npt
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, sum_by
@@ -27,9 +26,9 @@ from untilt.data.clicklog import ClickLog
 # Fixed number of blocks whatever the number of threads: sums are then the same for any of them.
 _BLOCKS = 64
 # Kernels take unsigned indices, too: those cannot be negative, which is one check less.
-IndexArray = npt.NDArray[np.integer[Any]]
+IndexArray = np.ndarray[tuple[Any, ...], np.dtype[np.integer[Any]]]
 # Sessions are whole numbers, weighted sessions are not.
-CountArray = npt.NDArray[np.number[Any]]
+CountArray = np.ndarray[tuple[Any, ...], np.dtype[np.number[Any]]]
 # Up to this many documents counting those with larger scores beats sorting: no allocation.
 _COUNT_UP_TO = 48
 

@@ -20,7 +20,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, Missing
 from untilt.errors import OptionError
@@ -28,7 +27,7 @@ from untilt.networks.mlp import Network
 from untilt.rankers.base import Ranker
 from untilt.rankers.linear.linear import LinearModel
 
-SingleArray = npt.NDArray[np.float32]
+SingleArray = np.ndarray[tuple[Any, ...], np.dtype[np.float32]]
 
 ZERO = np.float32(1e-35)  # LightGBM's kZeroThreshold
 # Bits of LightGBM's decision_type: by category, missing goes left, and how missing is known.

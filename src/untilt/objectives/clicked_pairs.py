@@ -20,10 +20,10 @@ list in order of rank (one thread, AMD EPYC).
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numba as nb
 import numpy as np
-import numpy.typing as npt
 
 from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray
@@ -37,7 +37,7 @@ from untilt.objectives.pair_kernels import (
     ranks_of,
 )
 
-UIntArray = npt.NDArray[np.unsignedinteger]
+UIntArray = np.ndarray[tuple[Any, ...], np.dtype[np.unsignedinteger]]
 # Up to this many rows a list goes this way however many clicks it has, and beyond where less than
 # half of its rows have one: else all pairs in order of rank are fewer.
 SHORT = 32
