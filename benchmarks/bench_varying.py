@@ -49,16 +49,18 @@ def summary(told: list[Told]) -> dict[str, Any]:
     def share(mask: Any) -> float:
         return round(float(np.sum(mask)) / n, 3)
 
-    wrong = ((said == "better") & (truth <= 0)) | ((said == "worse") & (truth >= 0))
+    def turned(word: Any) -> Any:
+        return ((word == "better") & (truth <= 0)) | ((word == "worse") & (truth >= 0))
+
     return {
         "kinds": dict(Counter(each["kind"] for each in told)),
         "orders": n,
         "logs": len({each["seed"] for each in told}),
-        "wrong": share(wrong),
+        "wrong": share(turned(said)),
         "right better": share((said == "better") & (truth > 0)),
         "right worse": share((said == "worse") & (truth < 0)),
-        "if so wrong": share(((if_so == "better") & (truth <= 0)) | ((if_so == "worse") & (truth >= 0))),
-        "if so right": share(((if_so == "better") & (truth > 0)) | ((if_so == "worse") & (truth < 0))),
+        "if so wrong": share(turned(if_so)),
+        "if so right": share((if_so != "") & ~turned(if_so)),
         "difference covered": round(float(np.mean(covered)), 3) if covered else None,
         "curve covered": round(float(np.mean(curves)), 3) if curves else None,
         "firm covered": _covered([each for each in told if each["said"] in DECISIONS]),
@@ -86,7 +88,7 @@ def main() -> None:
             for text in lines:
                 told[json.loads(text)["world"]].append(json.loads(text))
     if options.lines is not None:
-        rows = (json.dumps(each) for each in sum(told.values(), []))
+        rows = (json.dumps(each) for world in told.values() for each in world)
         options.lines.write_text("\n".join(rows) + "\n")
     results = {name: {"sound": WORLDS[name].sound, **summary(each)} for name, each in told.items()}
     if not options.only:

@@ -31,7 +31,7 @@ def test_clicks_fall_faster_than_relevance(demo):
 
 def test_the_bias_is_measured_and_near_the_truth(demo):
     found, _ = demo
-    assert found["bias_kind"] == "measured"
+    assert found["bias_kind"] == "randomised"
     for estimated, true in zip(*found["examination"].values(), strict=True):
         assert estimated == pytest.approx(true, rel=0.5)
 

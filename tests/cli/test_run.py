@@ -51,7 +51,7 @@ def test_json_holds_the_answer_and_the_files(finished, config):
     folder = config.parent / "from-config"
     assert finished["report"] == str(folder / "report.html")
     assert finished["answer"]["verdict"] in ("better", "worse", "undecided", "cannot tell")
-    assert finished["bias"]["kind"] == "measured"
+    assert finished["bias"]["kind"] == "randomised"
     assert [entry["system"] for entry in finished["rankers"]] == [
         *("logged order", "raw clicks", "balanced")
     ]

@@ -393,7 +393,7 @@ def test_a_curve_that_does_not_fit_the_log_is_named():
     right = estimate(log, shown, KnownBias([0.9, 0.45]))
     assert right.check.fits
     assert right.check.n_documents == 600
-    wrong = estimate(log, shown, KnownBias([0.9, 0.3]))
+    wrong = estimate(log, shown, KnownBias([0.9, 0.3]), evaluator="policy-aware")
     assert not wrong.check.fits
     misfit = fields(wrong.warnings, "estimate.curve-misfit")
     assert misfit == {**wrong.check.fact.fields, "instead": None}  # policy-aware corrects trust

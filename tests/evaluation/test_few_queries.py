@@ -89,7 +89,9 @@ def test_queries_in_which_systems_agree_are_no_evidence():
     scores = -np.tile(np.arange(DEPTH), 200).astype(float)
     other = scores.copy()
     other[: 4 * DEPTH] = scores[: 4 * DEPTH][::-1]
-    found = ut.estimate(log, {"one": scores, "other": other}, THETA).compare("one")["other"]
+    found = ut.estimate(
+        log, {"one": scores, "other": other}, THETA, evaluator="policy-aware"
+    ).compare("one")["other"]
     assert found.effective_queries == pytest.approx(4)
     half = stats.t.ppf(0.975, 3) * found.std_error
     assert found.interval.high == pytest.approx(found.value + half)
@@ -100,7 +102,9 @@ def test_errors_of_the_curve_have_degrees_of_freedom_of_their_own():
     log, new = drawn(rng, np.array([60, 50, 40, 30, 20, 10]))
     curve: dict[str, Any] = {"examination": THETA, "std_error": 0.05 * THETA * (PLACE > 1)}
     for effective, degrees in ((None, np.inf), (4.0, 3.0)):
-        found = ut.estimate(log, new, PositionBias(**curve, effective_queries=effective)).best
+        found = ut.estimate(
+            log, new, PositionBias(**curve, effective_queries=effective), evaluator="policy-aware"
+        ).best
         s, b = found.sampling_error**2, found.bias_error**2
         joint = (s + b) ** 2 / (s**2 / (found.effective_queries - 1) + b**2 / degrees)
         half = stats.t.ppf(0.975, joint) * found.std_error

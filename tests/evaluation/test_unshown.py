@@ -1,6 +1,7 @@
 """Candidates that nobody was shown: shares by hand, values under both beliefs by a slow twin."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,7 +121,9 @@ def test_both_beliefs_against_loops(evaluator, among, counts):
 def test_costs_count_unshown_documents_below_the_page():
     log = random_log(5)
     scores = np.random.default_rng(6).permutation(log.n_documents).astype(float)
-    found = estimate(log, scores, KnownBias(THETA), metric="arp").best.unshown
+    found = estimate(
+        log, scores, KnownBias(THETA), metric="arp", evaluator="policy-aware"
+    ).best.unshown
     nothing, as_shown = slow(log, scores, float, past=8.0)  # 7 candidates: below all of them
     assert (found.nothing.value, found.as_shown.value) == pytest.approx((nothing, as_shown))
 
@@ -128,12 +131,13 @@ def test_costs_count_unshown_documents_below_the_page():
 def test_ranking_all_candidates_is_the_first_belief():
     log = random_log(7)
     scores = np.random.default_rng(8).standard_normal(log.n_documents)
-    found = estimate(log, scores, KnownBias(THETA), among="candidates").best
+    by: dict[str, Any] = {"bias": KnownBias(THETA), "evaluator": "policy-aware"}
+    found = estimate(log, scores, among="candidates", **by).best
     assert found.unshown.nothing.value == found.value
     assert found.unshown.nothing.interval == found.interval
     assert found.unshown.as_shown.value > found.value
     assert "estimate.unshown-documents" in codes(found.warnings)
-    in_lists = estimate(log, scores, KnownBias(THETA)).best
+    in_lists = estimate(log, scores, **by).best
     assert "estimate.unshown-candidates" in codes(in_lists.warnings)
     assert in_lists.unshown.as_shown.value == pytest.approx(found.unshown.as_shown.value)
 

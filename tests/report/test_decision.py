@@ -96,11 +96,16 @@ def used(kind):
 @pytest.mark.parametrize(
     ("value", "kind", "code"),
     [
-        (0.2, "measured", "run.try-it"),
-        (0.2, "modelled", "run.try-if-curve-right"),
+        (0.2, "experiment", "run.try-it"),
+        (0.2, "randomised", "run.try-it"),
+        (0.2, "in turn", "run.measure-bias-first"),
+        (0.2, "versions", "run.measure-bias-first"),
+        (0.2, "harvested", "run.measure-bias-first"),
+        (0.2, "modelled", "run.measure-bias-first"),
         (0.2, "given", "run.try-if-curve-right"),
         (0.2, "assumed", "run.measure-bias-first"),
-        (-0.2, "measured", "run.keep-order"),
+        (-0.2, "experiment", "run.keep-order"),
+        (-0.2, "harvested", "run.keep-order"),
         (-0.2, "assumed", "run.measure-bias-first"),
     ],
 )

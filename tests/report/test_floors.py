@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import untilt as ut
+from untilt._core.statistics import Interval
 from untilt.auditing.reading import ReadingTest, ReadingTests
 from untilt.evaluation.null_tests import NullTests
-from untilt.evaluation.uncertainty import CurveCheck, Support
+from untilt.evaluation.uncertainty import CurveCheck, Support, WithoutQuery
 from untilt.facts import codes, note, serious
 from untilt.report import floors
 from untilt.report.decision import Decision
@@ -43,7 +44,13 @@ def support(**other):
     return Support(**{**enough, **other})
 
 
-def decision(decided, part, bias=None, kind="measured", value=-0.2):
+def rest(effective_queries, value=-0.2):
+    """The difference without the query that speaks most for it."""
+    interval = Interval(value - 0.1, value + 0.1)
+    return WithoutQuery("shoes", 0.4, value, interval, effective_queries)
+
+
+def decision(decided, part, bias=None, kind="experiment", value=-0.2):
     """A decided difference on this evidence."""
     data = decided(value, bias=UsedBias(curve() if bias is None else bias, kind))
     return replace(data, held_out=replace(data.held_out, support=part))
@@ -69,8 +76,12 @@ def test_enough_evidence_keeps_its_verdict(decided, value, verdict):
         ({"effective_n": 29.0}, None, "run.floor-clicks", {"effective_n": 29.0, "floor": 30}),
         ({"clicked_queries": 9}, None, "run.floor-queries", {"queries": 9, "floor": 10}),
         ({"clipped_share": 0.51}, None, "run.floor-clipped", {"share": 0.51, "most": 0.5}),
-        ({"largest_query": 0.72}, None, "run.floor-one-query", {"share": 0.72, "most": 0.5}),
-        ({"effective_queries": 2.9}, None, "run.floor-effective-queries", {"floor": 3.0}),
+        (
+            {"rest": (rest(4.9), rest(50.0))},
+            None,
+            "run.floor-effective-queries",
+            {"query": "shoes", "effective_queries": 4.9, "floor": 5},
+        ),
     ],
 )
 def test_each_floor_takes_the_verdict_away(decided, part, bias, code, fields):
@@ -79,6 +90,12 @@ def test_each_floor_takes_the_verdict_away(decided, part, bias, code, fields):
     assert answer.reasons[0].fields.items() >= fields.items()
     assert answer.reasons[0].severity == "serious"
     assert answer.recommendation.code == "run.get-evidence-first"
+
+
+@pytest.mark.parametrize(("left", "verdict"), [(-0.2, "worse"), (-0.05, "undecided")])
+def test_a_verdict_stands_without_the_query_that_speaks_most_for_it(decided, left, verdict):
+    answer = decision(decided, support(rest=(rest(50.0, left),))).answer
+    assert (answer.verdict, answer.reasons) == (verdict, ())
 
 
 def test_clicks_below_the_end_of_the_curve_count_at_least_like_those_at_its_end(decided):

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import untilt as ut
@@ -47,9 +48,14 @@ def test_nothing_to_go_by_the_curve_is_assumed_and_said_so(judged, tmp_path):
 def test_no_features_documents_are_reordered_and_no_ranker_is_left(judged, tmp_path):
     log = without_features(ut.simulate(judged, "harvest", n_sessions=20_000, seed=8).log)
     found = ut.run(log, tmp_path / "run", **FAST)
-    assert found.bias_kind == "measured"
+    assert found.bias_kind == "randomised"
     assert found.ranker is None
     assert found.candidates == {}
+    order = pd.read_csv(tmp_path / "run" / "order.csv")
+    assert len(order) == len(
+        np.unique(log.document)
+    )  # all that were shown, each query's best first
+    assert order.groupby("query_id")["score"].apply(lambda each: each.is_monotonic_decreasing).all()
     assert "run.no-features" in codes(found.warnings)
     names = [each.system for each in found.decision.held_out.estimates]
     assert names == ["logged order", "raw clicks", BY_RELEVANCE]
@@ -154,7 +160,7 @@ def test_features_that_change_with_every_impression(shop, tmp_path):
     gamma = columns.pop("gamma").reshape(-1, 6)
     log = ut.read_log(pa.table(columns), features=["quality", "price"])
     found = ut.run(log, tmp_path / "run", **FAST)
-    assert found.bias_kind == "measured"  # by document: no version is seen at two positions
+    assert found.bias_kind == "in turn"  # the log has no times
     assert found.bias.examination == pytest.approx(1 / np.arange(1, 7), rel=0.12)
     assert found.decision.answer.verdict == "better"
     # The truth over all sessions, each ordered by the ranker with the prices that it had.

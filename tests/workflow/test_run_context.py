@@ -62,7 +62,7 @@ def source(folder):
 def test_a_run_uses_a_curve_for_each_context_where_they_differ(differ, tmp_path):
     found = ut.run(**source(differ), folder=tmp_path / "run", context=["device"], **SMALL)
     used = found.decision.bias
-    assert used.kind == "measured"
+    assert used.kind == "harvested"
     assert used.context.code == "run.context-differs"
     for device, eta in ETA.items():
         curve = found.bias.contexts[f"device = {device}"]

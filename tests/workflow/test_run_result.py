@@ -83,7 +83,7 @@ def test_a_run_and_its_figures_can_be_pickled(finished):
 
 def test_the_bias_is_measured_and_near_the_truth(finished, made):
     bias, true = finished.bias, made.truth.examination / made.truth.examination[0]
-    assert finished.bias_kind == "measured"
+    assert finished.bias_kind == "randomised"
     assert ut.PositionBias.load(finished.folder / "bias.json").method == bias.method
     z = (bias.examination[1:] - true[1:]) / bias.std_error[1:]
     assert np.abs(z).max() < 4

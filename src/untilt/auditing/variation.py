@@ -35,7 +35,7 @@ from untilt.auditing.scores import Repeated
 from untilt.bias.experiments.assignment import baseline_lists
 from untilt.data.clicklog import ClickLog, turnover_of
 from untilt.data.counts import position_counts
-from untilt.facts import Fact, Sentence, note, warning
+from untilt.facts import Fact, Sentence, note, serious, warning
 
 Source = Literal["", "randomised", "in turn", "versions", "harvested"]
 Assigned = Literal["unknown", "random"]
@@ -57,7 +57,7 @@ class Variation(Portable):
 
     Parameters
     ----------
-    unnamed, turnover, repeated : U, V and R; NaN where the log does not say
+    unnamed, turnover, repeated : U, V and R; no turnover where the log does not say
     balanced : whether rankers answered the same queries, as far as counts tell
     lengths_vary : whether a query and ranker have lists of several lengths
     inflation : (K,) by position, 1 at the first; infinite where a level cannot be told apart
@@ -66,7 +66,7 @@ class Variation(Portable):
     """
 
     unnamed: float
-    turnover: float
+    turnover: float | None
     repeated: float
     balanced: bool
     lengths_vary: bool
@@ -81,12 +81,12 @@ class Variation(Portable):
         if not self.varies:
             return ""
         named = self.unnamed <= MOST_UNNAMED
-        if self.turnover < LEAST_TURNOVER:
+        if self.turnover is not None and self.turnover < LEAST_TURNOVER:
             return "in turn"
-        if named and self.balanced and (self.turnover >= LEAST_TURNOVER or self.is_stated):
-            return "randomised"
+        if named and self.balanced:
+            return "in turn" if self.turnover is None and not self.is_stated else "randomised"
         if named:
-            return "in turn" if self.balanced else "harvested"
+            return "harvested"
         return "versions" if self.repeated >= LEAST_REPEATED else "harvested"
 
     @property
@@ -142,6 +142,18 @@ _SOURCES: dict[Source, Sentence] = {
 }
 
 
+def _if(text: str) -> Fact:
+    return serious("run.if-evidence", f"if {text}, which this log cannot show")()
+
+
+CONDITIONS: dict[Source, Fact] = {
+    "in turn": _if("documents were as relevant in one period as in the next"),
+    "versions": _if("chance decided which list a session saw"),
+    "harvested": _if("why lists differ has nothing to do with relevance"),
+}
+"""What a curve from repeated positions, and all that rests on it, depends on."""
+
+
 def variation_of(
     log: ClickLog, assigned: Assigned = "unknown", *, levels: bool = True
 ) -> Variation:
@@ -154,8 +166,8 @@ def variation_of(
     within, total = _mean_squares(log)
     repeated, lengths_vary = _repeated(log)
     return Variation(
-        unnamed=within / total if total > 0 else float("nan"),
-        turnover=float("nan") if turnover is None else turnover,
+        unnamed=within / total if total > 0 else 0.0,
+        turnover=turnover,
         repeated=repeated,
         balanced=_is_balanced(log),
         lengths_vary=lengths_vary,

@@ -8,7 +8,7 @@ import numpy as np
 
 from untilt._core.random import Seed
 from untilt._core.statistics import Interval, check_level, effective_units
-from untilt.auditing.variation import Assigned, variation_of
+from untilt.auditing.variation import CONDITIONS, Assigned, variation_of
 from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import Baseline
 from untilt.bias.given import BiasLike, best_cells_first, numbered_for
@@ -68,6 +68,11 @@ CURVE_MISFIT = serious(
     "curve expects (z {z:+.1f}, p {p_value:.2g}; {n_documents:,} documents shown at several "
     "positions). Values and differences are off by as much. The curve may be wrong for these "
     "lists, readers may trust the top, or lists may follow what single sessions want",
+)
+
+IF_EVIDENCE = serious(
+    "estimate.if-evidence",
+    "the curve compares documents with themselves at other positions, so values hold {condition}",
 )
 
 FEW_EFFECTIVE_INSTEAD = warning(
@@ -279,11 +284,14 @@ def estimate(
         by = with_option(by, "clip", best_clip(cells, named, curve, rank_metric, like))
     own: Evaluator | None = None
     said: tuple[Fact, ...] = ()
-    if unnamed and among == "list" and bias is not None:
-        varies = variation_of(log, assigned, levels=False)
-        by, own, said = evaluators_of(pool, varies, curve, rank_metric, by)
-        cells = cells_for(by, pool)
     used = curve if by.unbiased().needs_bias and bias is not None else None
+    if used is not None:
+        varies = variation_of(log, assigned, levels=False)
+        if used.rests_on == "repeated positions" and varies.source in CONDITIONS:
+            said = (IF_EVIDENCE(condition=CONDITIONS[varies.source]),)
+        if unnamed and among == "list":
+            by, own, more = evaluators_of(pool, varies, curve, rank_metric, by)
+            cells, said = cells_for(by, pool), (*said, *more)
     judge = _Judge(by, curve, used, interval, level, n_draws, seed)
     discounts, scores = ordered_systems(cells, named, rank_metric)
     found = judge.values(cells, discounts)

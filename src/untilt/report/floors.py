@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from untilt.auditing.next_step import doubt
+from untilt.auditing.variation import CONDITIONS
 from untilt.bias.curve import NOT_KNOWN
 from untilt.evaluation.sensitivity import FIRM_SHARE
 from untilt.facts import Command, Fact, Sentence, serious
@@ -62,10 +63,6 @@ class Evidence:
     condition: Fact | None = None
 
 
-def _if(text: str) -> Fact:
-    return serious("run.if-evidence", f"if {text}, which this log cannot show")()
-
-
 EVIDENCE: Mapping["BiasKind", Evidence] = {
     "experiment": Evidence("It was measured by an experiment."),
     "randomised": Evidence(
@@ -75,22 +72,22 @@ EVIDENCE: Mapping["BiasKind", Evidence] = {
     "in turn": Evidence(
         "It was measured on documents whose positions changed from one period to the next: it is "
         "right only if they were as relevant in one as in the other.",
-        _if("documents were as relevant in one period as in the next"),
+        CONDITIONS["in turn"],
     ),
     "versions": Evidence(
         "It was measured on documents that a few unnamed rankers showed at several positions: it "
         "is right only if chance decided which of their lists a session saw.",
-        _if("chance decided which list a session saw"),
+        CONDITIONS["versions"],
     ),
     "harvested": Evidence(
         "It was measured on documents whose positions vary for reasons that the log does not name: "
         "it is right only if these have nothing to do with relevance.",
-        _if("why lists differ has nothing to do with relevance"),
+        CONDITIONS["harvested"],
     ),
     "modelled": Evidence(
         "It rests on a model of relevance: it is right only if the features explain what is "
         "relevant.",
-        _if("the features explain what is relevant"),
+        serious("run.if-evidence", "if the features explain what is relevant")(),
     ),
     "given": Evidence("It was given to the run, not estimated by it."),
     "assumed": Evidence(

@@ -312,6 +312,7 @@ def _log(setting: Setting, made: Sessions, count: IntArray, time: IntArray | Non
         feature_names=judged.feature_names,
         label_name=setting.protocol.feedback,
         ranker_names=setting.ranker_names,
+        turnover=1.0,  # sessions are drawn independently of each other
     )
     # Right by construction, so not checked again: that would sort all rows once more.
     return documents._with(

@@ -323,6 +323,7 @@ class _Run:
         """Rankers, for a log with features."""
         options, bias, spent = self.options, used.result.bias, self.steps.seconds
         store = CandidateStore(self.folder.candidates, {})
+        self.folder.order.unlink(missing_ok=True)  # of an earlier run on a log without features
         data = data.numbered_for(bias)
         plan = self.steps.run(
             "plan",
@@ -403,7 +404,9 @@ class _Run:
 
         def compute() -> r.HeldOut:
             self.folder.ranker.unlink(missing_ok=True)  # of an earlier run on another log
-            return reorder(data.numbered_for(used.result.bias), used.result.bias, options)
+            return reorder(
+                data.numbered_for(used.result.bias), used.result.bias, options, self.folder.order
+            )
 
         held_out = self.steps.run(
             "evaluate",
@@ -412,6 +415,7 @@ class _Run:
             used.key,
             options.pick("metric", "evaluator", "clip", "among", "baseline", "level", "seed"),
             what="evaluating on held-out sessions",
+            files=lambda _: [self.folder.order],
         )
         return replace(known, click_models=models.result, held_out=held_out.result)
 

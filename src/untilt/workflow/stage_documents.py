@@ -1,11 +1,13 @@
 """Logs without features: no ranker can be trained, but documents with clicks can be reordered."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
 from untilt import catalog
 from untilt._core.arrays import FloatArray
+from untilt._core.files import replacing
 from untilt.bias.curve import PositionBias
 from untilt.clickmodels.compare import advise, compare_click_models
 from untilt.data.clicklog import ClickLog
@@ -22,7 +24,7 @@ NO_FEATURES = serious(
     "run.no-features",
     "This log has no features, so no ranker can be trained that scores new documents or queries; "
     "features come with --documents TABLE or --features PATTERN. What can be done is to order the "
-    "documents that were shown often by their own clicks, corrected for position.",
+    "documents that were shown often by their own clicks, corrected for position: order.csv.",
 )()
 CLICK_MODELS_FAILED = note("run.click-models-failed", "Click models could not be compared: {error}")
 
@@ -30,8 +32,11 @@ STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 BY_RELEVANCE = "corrected clicks"
 
 
-def reorder(data: Data, bias: PositionBias, options: RunOptions) -> HeldOut:
-    """The documents of each query by clicks of other sessions, raw and corrected, evaluated."""
+def reorder(data: Data, bias: PositionBias, options: RunOptions, file: Path) -> HeldOut:
+    """The documents of each query by clicks of other sessions, raw and corrected, evaluated.
+
+    The better one goes into `file`.
+    """
     train, valid, test = (data.cut(name, bias.depth) for name in PARTS)
     learn = data.not_test()
     learn = learn if learn.depth <= bias.depth else learn.top(bias.depth)
@@ -45,7 +50,21 @@ def reorder(data: Data, bias: PositionBias, options: RunOptions) -> HeldOut:
     clip = chosen_clip(valid, before[RAW], bias, options)
     best = estimated(valid, before, bias, options, clip).best.system
     held_out = evaluate_scores(test, scores(learn), bias, options, chosen=best, clip=clip)
+    write_order(learn, scores(learn)[best], file)
     return replace(held_out, warnings=(NO_FEATURES, *held_out.warnings))
+
+
+def write_order(log: ClickLog, scores: FloatArray, file: Path) -> None:
+    """The documents that were shown, each query's best first."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    shown = np.unique(log.document)
+    rows = shown[np.lexsort((-scores[shown], log.doc_query[shown]))]
+    columns = {"query_id": log.query_id[log.doc_query[rows]], "doc_id": log.doc_id[rows]}
+    table = pa.table({**columns, "score": scores[rows]})
+    with replacing(file) as temporary:
+        csv.write_csv(table, temporary)
 
 
 def relevance(log: ClickLog, bias: PositionBias, *, strength: float) -> FloatArray:

@@ -20,7 +20,7 @@ from untilt.data.layout import ranks_of
 from untilt.data.slates import Slates, slates_of, slot_discounts
 from untilt.evaluation.by_default import queries_with_evidence, untested_share
 from untilt.evaluation.clip_curve import ClipCurve, clip_curve, clip_curve_evaluator
-from untilt.evaluation.estimate import estimate
+from untilt.evaluation.estimate import IF_EVIDENCE, estimate
 from untilt.evaluation.null_tests import null_tests
 from untilt.evaluation.pool import parse_evaluator
 from untilt.evaluation.results import Estimates
@@ -273,12 +273,14 @@ def estimated(
     *,
     unshown: bool = True,
 ) -> Estimates:
-    """`untilt.estimate` as the options of a run say."""
-    return estimate(
+    """`untilt.estimate` as the options of a run say; the verdict tells what it depends on."""
+    found = estimate(
         part, systems, bias, metric=options.metric, evaluator=options.evaluator, clip=clip,
         among=options.among, baseline=options.baseline, level=options.level, seed=options.seed,
         unshown=unshown, assigned=options.assigned,
     )  # fmt: skip
+    told = tuple(each for each in found.warnings if each.code != IF_EVIDENCE.code)
+    return replace(found, warnings=told)
 
 
 def chosen_clip(
