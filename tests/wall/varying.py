@@ -32,6 +32,7 @@ class World:
     advert, level : share of the sessions in which an advert pushes all results down by one, and how
         often these click in comparison
     shuffled, swapped : shares of the sessions that an experiment changed, of 1 with k
+    assigned : what the team says of who drew the rankers
     sound : whether clicks on documents that moved differ by examination alone
     """
 
@@ -50,6 +51,7 @@ class World:
     shuffled: float = 0.0
     swapped: float = 0.0
     timed: bool = True
+    assigned: Literal["unknown", "random", "other"] = "unknown"
     quality: float = 0.8
     sound: bool = True
     queries: int = 200
@@ -83,6 +85,7 @@ WORLDS: dict[str, World] = {
     **_two("taste", _TASTE, strength=0.25),
     **_two("trend", _TREND, strength=0.25),
     **_two("segment", _SEGMENT, strength=0.5),
+    **_two("segment_named", replace(_SEGMENT, named="segment", assigned="other"), strength=0.5),
     **_two("weekly", _WEEKLY, strength=0.25),
     **_two("weekly_named", replace(_WEEKLY, named="week"), strength=0.25),
     **_two("rankers_and_taste", replace(_TASTE, rankers=2, named="ranker"), strength=0.25),
@@ -146,7 +149,8 @@ def make(world: World, seed: int, documents: int = 10) -> Made:
     query = rng.choice(Q, size=S, p=traffic / traffic.sum())
     time = np.arange(S) / S
     part = rng.random(Q) < world.on  # queries in which rankers differ
-    wanted = _wanted(world, rng, query, time, D)
+    group = rng.integers(3, size=S)
+    wanted = _wanted(world, rng, query, time, group, D)
     version = np.minimum((time * world.versions).astype(int), world.versions - 1)
     ranker = rng.integers(world.rankers, size=S)
     kinds = world.rankers * world.versions
@@ -173,7 +177,7 @@ def make(world: World, seed: int, documents: int = 10) -> Made:
     }  # fmt: skip
     if world.timed:
         columns["timestamp"] = np.repeat(np.arange(S), D)
-    name = {"ranker": ranker, "segment": ranker, "week": version}.get(world.named)
+    name = {"ranker": ranker, "segment": group, "week": version}.get(world.named)
     if name is not None or world.shuffled or world.swapped:
         usual = np.array(["production"] * S) if name is None else np.char.add("r", name.astype(str))
         columns["ranker"] = np.repeat(np.where(arm == "base", usual.astype(object), arm), D)
@@ -185,7 +189,7 @@ def make(world: World, seed: int, documents: int = 10) -> Made:
     )  # fmt: skip
 
 
-def _wanted(world: World, rng: Any, query: Array, time: Array, D: int) -> Array:
+def _wanted(world: World, rng: Any, query: Array, time: Array, group: Array, D: int) -> Array:
     """(sessions, documents) what a session adds to worth."""
     S, Q, size = len(query), world.queries, world.strength
     if world.wants == "stock":
@@ -196,7 +200,7 @@ def _wanted(world: World, rng: Any, query: Array, time: Array, D: int) -> Array:
         phase = rng.random((Q, D))[query]
         return 1.5 * size * np.sin(2 * np.pi * (24 * time[:, None] + phase))
     if world.wants == "segment":
-        return size * rng.normal(size=(3, Q, D))[rng.integers(3, size=S), query]
+        return size * rng.normal(size=(3, Q, D))[group, query]
     if world.wants == "weekly":
         week = np.minimum((time * world.versions).astype(int), world.versions - 1)
         return 1.5 * size * rng.normal(size=(world.versions, Q, D))[week, query]

@@ -47,18 +47,18 @@ class Verdict:
 
 def verdicts(world: World, seed: int, folder: Path, **options: Any) -> Iterator[Verdict]:
     """Of the run's own ranker and of five orders that nobody learned, by the run's curve."""
-    made = make(world, seed)
+    made, options = make(world, seed), {**SMALL, "assigned": world.assigned, **options}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ut.DroppedRowsWarning)
         clicks = ut.read_log(made.frame, features=list(FEATURES), threads=1)
     try:
-        found = ut.run(clicks, folder, **{**SMALL, **options})
+        found = ut.run(clicks, folder, **options)
     except UntiltError as error:
         yield Verdict("run", "refused", "refused", 0.0, why=str(error))
         return
     decision = found.decision
     yield _verdict("run", decision, made, _learned(found, clicks, made))
-    settings = settled(RunSettings(**{**SMALL, **options}))
+    settings = settled(RunSettings(**options))
     document = np.asarray(clicks.doc_id).astype(int)
     query = np.asarray(clicks.query_id).astype(int)[clicks.doc_query]
     for name, score in candidates(made, seed).items():

@@ -403,7 +403,8 @@ def audit(log: ClickLog, *, level: float = 0.95, assigned: Assigned = "unknown")
     Counts, click rates with intervals, what is odd, whether documents shown at several positions
     join all positions (then examination can be measured without a model of relevance),
     and which estimator to use. Only sums over equal lists are used: a collapsed log gives the same
-    audit. `assigned` "random" says that chance drew the ranker of each session, as in an A/B test.
+    audit. `assigned` "random" says that chance drew the ranker of each session, as in an A/B test,
+    "other" that something else did.
 
     >>> from untilt.simulation.simulate import simulate
     >>> from untilt.simulation.synthetic import make_judged

@@ -38,7 +38,7 @@ from untilt.data.counts import position_counts
 from untilt.facts import Fact, Sentence, note, serious, warning
 
 Source = Literal["", "randomised", "in turn", "versions", "harvested"]
-Assigned = Literal["unknown", "random"]
+Assigned = Literal["unknown", "random", "other"]
 
 MOST_UNNAMED = 0.1  # of the variance of positions, where names of rankers explain it
 LEAST_TURNOVER = 0.5
@@ -62,7 +62,8 @@ class Variation(Portable):
     lengths_vary : whether a query and ranker have lists of several lengths
     inflation : (K,) by position, 1 at the first; infinite where a level cannot be told apart
     varies : whether any document of production has several positions
-    assigned : "random" where the team says that chance drew the ranker of each session
+    assigned : "random" where the team says that chance drew the ranker of each session, "other"
+        where something else did, such as a country: names alone cannot tell
     """
 
     unnamed: float
@@ -83,16 +84,12 @@ class Variation(Portable):
         named = self.unnamed <= MOST_UNNAMED
         if self.turnover is not None and self.turnover < LEAST_TURNOVER:
             return "in turn"
-        if named and self.balanced:
-            return "in turn" if self.turnover is None and not self.is_stated else "randomised"
+        if named and self.balanced and self.assigned != "other":
+            unknown = self.turnover is None and self.assigned == "unknown"
+            return "in turn" if unknown else "randomised"
         if named:
             return "harvested"
         return "versions" if self.repeated >= LEAST_REPEATED else "harvested"
-
-    @property
-    def is_stated(self) -> bool:
-        """Whether the team says that chance drew the ranker."""
-        return self.assigned == "random"
 
     @property
     def joined_depth(self) -> int:
@@ -118,7 +115,9 @@ _SOURCES: dict[Source, Sentence] = {
     "randomised": note(
         "variation.randomised",
         "Positions vary because rankers differ: their names explain {named:.0%} of the "
-        "variance, and all of them answered at the same time.",
+        "variance, and all of them answered at the same time. That chance drew the ranker of a "
+        "session, and not its country or its taste, is what the column `ranker` is taken to say; "
+        "⟦assigned='other'|--assigned other⟧ says that it did not.",
     ),
     "in turn": warning(
         "variation.in-turn",

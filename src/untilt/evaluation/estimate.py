@@ -253,7 +253,8 @@ def estimate(
     interval, n_draws, seed : "normal" (Student's t over queries) or "bootstrap" (percentiles over
         `n_draws` samples of queries, widened where these are few or uneven)
     level : of the intervals
-    assigned : "random" says that chance drew the ranker of each session, as in an A/B test
+    assigned : "random" says that chance drew the ranker of each session, as in an A/B test;
+        "other" that something else did, such as a country
     held_out : take only the sessions of queries that no ranker among the systems was trained on, or
         chosen by. Without, an `Estimate` warns where there are others
     unshown : where the log has candidates that nobody was shown, also value each system as if it

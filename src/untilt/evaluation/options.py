@@ -24,10 +24,11 @@ class AssignedOptions:
     """Of commands that ask why positions vary."""
 
     assigned: Annotated[
-        Literal["unknown", "random"],
+        Literal["unknown", "random", "other"],
         Option(
-            "random: chance drew the ranker of each session, as in an A/B test. Needed where the "
-            "log has no timestamp that shows it."
+            "What drew the ranker of each session. random: chance, as in an A/B test; needed where "
+            "no timestamp shows that rankers answer side by side. other: the country or taste of "
+            "a session, say."
         ),
     ] = "unknown"
 

@@ -66,8 +66,8 @@ class Evidence:
 EVIDENCE: Mapping["BiasKind", Evidence] = {
     "experiment": Evidence("It was measured by an experiment."),
     "randomised": Evidence(
-        "It was measured on documents that rankers showed at several positions; chance decided "
-        "which ranker answered a session."
+        "It was measured on documents that rankers showed at several positions: it is right "
+        "only if chance drew the ranker of each session, as the column `ranker` is taken to say."
     ),
     "in turn": Evidence(
         "It was measured on documents whose positions changed from one period to the next: it is "

@@ -78,7 +78,8 @@ class RunSettings(LevelOptions, JudgingOptions, DocumentOptions, ClickOptions):
     documents, columns, labels, context, features, missing, on_bad, positions_from, grid,
         sample_queries : as in `untilt.read_log`. Where reading depends on the context, each has a
         curve of its own
-    assigned : "random" where chance drew the ranker of each session, as in an A/B test
+    assigned : "random" where chance drew the ranker of each session, as in an A/B test; "other"
+        where something else did, such as a country
     label : the column to learn from, or weights of several, {"click": 1, "booked": 5}, which
         `untilt.synthesise` makes one label of, by `combine` ("sum" or "product")
     bias : "auto" (what the audit advises), the name of an estimator ("all-pairs"), also with
