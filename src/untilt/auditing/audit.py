@@ -1,7 +1,7 @@
 """What a log says about position bias, what is wrong with it, and what to do next."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -25,9 +25,11 @@ from untilt.auditing.next_step import (
     next_step,
 )
 from untilt.auditing.reading import ReadingTests, reading_tests
+from untilt.auditing.sessions import SessionTest, session_test
 from untilt.auditing.variation import Assigned, Variation, variation_of
 from untilt.bias.curve import NOT_KNOWN, PositionBias
 from untilt.bias.em.regression_em import RegressionEM
+from untilt.bias.experiments.assignment import baseline_lists
 from untilt.bias.harvesting.harvesting import AllPairs
 from untilt.bias.log_ratios import FEWEST_QUERIES
 from untilt.bias.position_graph import PositionGraph, position_graph
@@ -36,7 +38,7 @@ from untilt.data.counts import FEW_CLICKS, ClickRates, position_counts
 from untilt.data.limits import check_room
 from untilt.data.shown import ImpressionCheck, examine_impressions
 from untilt.data.transform import without_features
-from untilt.errors import OptionError
+from untilt.errors import OptionError, UntiltError
 from untilt.facts import Fact, note, phrase, positions_text, serious, warning
 from untilt.views import Section, View
 
@@ -273,6 +275,8 @@ class Audit(Portable, View):
     reading : whether people read as the position-based model says; None where the log does not
         hold what was shown
     variation : why positions vary; None where the log does not hold what was shown
+    sessions : whether production shows documents to the sessions that want them; None without an
+        experiment, whose curve the test needs
     """
 
     label_name: str
@@ -298,6 +302,7 @@ class Audit(Portable, View):
     shown: ImpressionCheck | None = None
     reading: ReadingTests | None = None
     variation: Variation | None = None
+    sessions: SessionTest | None = None
     json_properties: ClassVar[tuple[str, ...]] = (
         "is_identified", "comparable", "not_comparable", "next_step", "advice", "verdict", "notes",
         "warnings",
@@ -432,7 +437,7 @@ def audit(log: ClickLog, *, level: float = 0.95, assigned: Assigned = "unknown")
     if variation is not None and not done.is_used:
         reach = min(reach, variation.joined_depth)
     evidence = None if drifts or variation is None else _evidence(clicks, reach, level)
-    return Audit(
+    found = Audit(
         label_name=log.label_name,
         is_binary=log.is_binary,
         size=checks.log_size(log),
@@ -457,6 +462,20 @@ def audit(log: ClickLog, *, level: float = 0.95, assigned: Assigned = "unknown")
         reading=None if shown.refusal else reading_tests(clicks, level=level),
         variation=variation,
     )
+    return replace(found, sessions=_session_test(found, clicks))
+
+
+def _session_test(audit: Audit, clicks: ClickLog) -> SessionTest | None:
+    """By the curve of the experiment that the advice rests on, on production's lists."""
+    production = clicks.take(baseline_lists(clicks))
+    if not _experiments(audit) or not production.n_lists:
+        return None
+    advice = audit.advice
+    try:
+        estimator = catalog.find("bias", advice.estimator).load()(**advice.options)
+        return session_test(production, estimator.fit(clicks).bias_)
+    except UntiltError:  # too little of the experiment for a curve: the advice is what it is
+        return None
 
 
 def _check(log: ClickLog) -> None:
@@ -527,8 +546,8 @@ def _notes(audit: Audit) -> Iterator[Fact]:
         )
     yield _order(audit.relevance)
     varies = None if audit.variation is None else audit.variation.fact
-    if varies is not None and varies.severity == "note":
-        yield varies
+    wanted = None if audit.sessions is None else audit.sessions.fact
+    yield from (each for each in (varies, wanted) if each is not None and each.severity == "note")
 
 
 def _order(proxy: RelevanceProxy) -> Fact:
@@ -574,6 +593,9 @@ def _about_variation(audit: Audit) -> Iterator[Fact]:
     found = None if audit.variation is None else audit.variation.fact
     if found is not None and found.severity != "note" and not _experiments(audit):
         yield found
+    wanted = None if audit.sessions is None else audit.sessions.fact
+    if wanted is not None and wanted.severity != "note":
+        yield wanted
 
 
 def _about_lists(audit: Audit) -> Iterator[Fact]:

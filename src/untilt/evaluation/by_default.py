@@ -7,29 +7,14 @@ there, and wrong where clicks decide how long a list is. So, for sessions of one
 
     they show one list, drawn by chance        policy-aware
     their lists have several lengths           policy-aware, with a warning
-    the test below finds that sessions differ  own clicks
+    `untilt.auditing.sessions` rejects         own clicks
     else                                       both: the interval holds those of the two
-
-**Do sessions want different documents, and does production know?** ([hausman1978]_: two estimates
-that agree unless an assumption fails.) The difference of two orders by own clicks, less that by
-pooled clicks, is 0 if it does not. The order is that of the mean positions of the documents, which
-needs no ranker and no click. With lambda the change of discount of a row and g_d the relevance of a
-document by all sessions,
-
-    T_q = sum over rows of lambda ((c - n beta_k) / alpha_k - n g_d)
-    z   = sum_q T_q / sqrt(sum_q T_q^2 + G' S G),    G = dT / dlog theta, S the covariance of it
-
-A curve that was harvested from the same lists takes the effect for examination: z is 0 then.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
-from scipy import special
 
 from untilt._core.arrays import BoolArray, sum_by
-from untilt._core.portable import Portable
-from untilt._core.statistics import effective_units
+from untilt.auditing.sessions import session_test
 from untilt.auditing.variation import Variation
 from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import is_experiment
@@ -40,10 +25,8 @@ from untilt.evaluation.evaluators import (
     ClippedEvaluator,
     IPSEvaluator,
 )
-from untilt.evaluation.pool import Evaluator, Pool
-from untilt.evaluation.slots import RankMetric, slots_of
+from untilt.evaluation.pool import Evaluator
 from untilt.evaluation.systems import Inputs
-from untilt.evaluation.uncertainty import covariance_of
 from untilt.facts import Fact, note, warning
 
 LENGTHS_VARY = warning(
@@ -53,9 +36,7 @@ LENGTHS_VARY = warning(
     "{evaluator} takes the former",
 )
 SESSIONS_DIFFER = warning(
-    "estimate.sessions-differ",
-    "documents are wanted by some sessions more than by others, and production knows by which (z "
-    "{z:+.1f}, p {p_value:.1g}): each session counts by its own clicks",
+    "estimate.sessions-differ", "{finding:clause}: each session counts by its own clicks"
 )
 BOTH = note(
     "estimate.two-evaluators",
@@ -63,26 +44,11 @@ BOTH = note(
     "{other}, which counts each session's own clicks",
 )
 
-SIZE = 0.05  # of the test
-ROUNDING = 1e-9  # of the terms of T: less is no difference at all
 FEWEST_SESSIONS = 5  # of a query: one that was asked once cannot show a document twice
 
 
-@dataclass(frozen=True)
-class SessionTest(Portable):
-    """Whether sessions want different documents and production knows; z NaN where untestable."""
-
-    z: float
-    p_value: float
-
-    @property
-    def rejects(self) -> bool:
-        """Whether pooled clicks and own clicks contradict each other."""
-        return self.p_value < SIZE
-
-
 def evaluators_of(
-    pool: Pool, variation: Variation, curve: PositionBias, metric: RankMetric, by: Evaluator
+    production: ClickLog, variation: Variation, curve: PositionBias, by: Evaluator
 ) -> tuple[Evaluator, Evaluator | None, tuple[Fact, ...]]:
     """The evaluator, another one whose intervals count too, and what is to be said of them."""
     own = own_clicks(by, curve)
@@ -90,9 +56,9 @@ def evaluators_of(
         return by, None, ()
     if variation.lengths_vary:
         return by, None, (LENGTHS_VARY(evaluator=by.name),)
-    test = session_test(pool, curve, metric)
+    test = session_test(production, curve)
     if test.rejects:
-        return own, None, (SESSIONS_DIFFER(z=test.z, p_value=test.p_value),)
+        return own, None, (SESSIONS_DIFFER(finding=test.fact),)
     return by, own, (BOTH(evaluator=by.name, other=own.name),)
 
 
@@ -104,37 +70,6 @@ def own_clicks(by: Evaluator, curve: PositionBias) -> Evaluator:
         return AffineEvaluator()
     clip = getattr(by, "clip", 0.0)
     return ClippedEvaluator(clip) if isinstance(clip, float) and clip > 0 else IPSEvaluator()
-
-
-def session_test(pool: Pool, curve: PositionBias, metric: RankMetric) -> SessionTest:
-    """The test of the module, on the sessions of the baseline."""
-    cells, alpha, beta = pool.by_session().under(curve)
-    owner, k, n = cells.document_index, cells.position_index, cells.impressions
-    slots, shown = slots_of(cells, metric), cells.by_document(n)
-    mean = -cells.by_document(n * k) / np.maximum(shown, 1.0)
-    order = np.where(shown > 0, mean, -np.inf)
-    change = slots.discounts(order).cell - slots.discounts(None).cell
-    exposure = np.maximum(cells.by_document(n * alpha[k]), 1e-300)
-    g = cells.by_document(cells.clicks - n * beta[k]) / exposure
-    credit = np.divide(cells.clicks - n * beta[k], alpha[k], out=np.zeros_like(n), where=n > 0)
-    terms = change * (credit - n * g[owner])
-    by_query = sum_by(cells.query_index[owner], terms, cells.n_queries)
-    if np.sum(np.abs(by_query)) <= ROUNDING * max(np.sum(np.abs(credit)), 1e-300):
-        return SessionTest(float("nan"), 1.0)
-    moved = cells.by_document(change * n)
-    slope = np.divide(cells.clicks, alpha[k], out=np.zeros_like(n), where=n > 0)
-    expected = n * (beta[k] + alpha[k] * g[owner])
-    G = cells.by_position(-change * slope + (moved / exposure)[owner] * expected)
-    covariance = covariance_of(curve, cells.depth)
-    of_curve = 0.0
-    if covariance is not None:
-        theta = np.ones(cells.depth)
-        inside = min(cells.depth, curve.depth)
-        theta[:inside] = curve.examination[:inside]
-        of_curve = float(G @ (covariance / np.outer(theta, theta)) @ G)
-    z = float(by_query.sum() / np.sqrt(np.sum(by_query**2) + of_curve))
-    degrees = max(effective_units(cells.sessions[by_query != 0]) - 1, 1.0)
-    return SessionTest(z, float(2 * special.stdtr(degrees, -abs(z))))
 
 
 # Is the curve measured where the difference lies?

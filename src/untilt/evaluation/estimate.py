@@ -10,7 +10,7 @@ from untilt._core.random import Seed
 from untilt._core.statistics import Interval, check_level, effective_units
 from untilt.auditing.variation import CONDITIONS, Assigned, variation_of
 from untilt.bias.curve import PositionBias
-from untilt.bias.experiments.assignment import Baseline
+from untilt.bias.experiments.assignment import Baseline, baseline_lists
 from untilt.bias.given import BiasLike, best_cells_first, numbered_for
 from untilt.data.clicklog import ClickLog
 from untilt.data.limits import check_room
@@ -291,7 +291,8 @@ def estimate(
         if used.rests_on == "repeated positions" and varies.source in CONDITIONS:
             said = (IF_EVIDENCE(condition=CONDITIONS[varies.source]),)
         if unnamed and among == "list":
-            by, own, more = evaluators_of(pool, varies, curve, rank_metric, by)
+            production = log.take(baseline_lists(log, baseline))
+            by, own, more = evaluators_of(production, varies, curve, by)
             cells, said = cells_for(by, pool), (*said, *more)
     judge = _Judge(by, curve, used, interval, level, n_draws, seed)
     discounts, scores = ordered_systems(cells, named, rank_metric)
