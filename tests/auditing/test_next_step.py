@@ -81,12 +81,12 @@ def test_an_experiment_speaks_unless_its_own_lists_show_trust():
     )  # fmt: skip
 
 
-def test_a_curve_with_trust_answers_trust_where_it_is_sure(audits):
+def test_a_curve_that_explains_trust_answers_it_where_it_is_sure(audits):
     seen = audits["trust"]
-    kept = doubt(seen.reading, seen.interventions, has_trust=True, asked_for=False)
+    kept = doubt(seen.reading, seen.interventions, explains_trust=True, asked_for=False)
     assert kept is not None
-    assert doubt(seen.reading, seen.interventions, has_trust=True, asked_for=True) is None
-    assert doubt(seen.reading, seen.interventions, has_trust=False, asked_for=True) is not None
+    assert doubt(seen.reading, seen.interventions, explains_trust=True, asked_for=True) is None
+    assert doubt(seen.reading, seen.interventions, explains_trust=False, asked_for=True) is not None
 
 
 def test_fixed_lists_with_trust_are_read_by_features():

@@ -215,13 +215,13 @@ def failed_test(**changes):
     return ReadingTest(**{**usual, **changes})
 
 
-def reading_answer(decided, test, bias=None, why=None):
+def reading_answer(decided, test, bias=None, **of_bias):
     audit = SimpleNamespace(
         reading=ReadingTests((test,)), interventions=None, next_step=None, leaks=(), warnings=(),
         click_rates=None, notes=(),
     )  # fmt: skip
     data = decision(decided, support(), bias)
-    return replace(data, audit=audit, bias=replace(data.bias, why=why)).answer
+    return replace(data, audit=audit, bias=replace(data.bias, **of_bias)).answer
 
 
 def test_people_who_read_otherwise_take_the_verdict_away(decided):
@@ -233,14 +233,16 @@ def test_people_who_read_otherwise_take_the_verdict_away(decided):
     assert reading_answer(decided, small).verdict == "worse"
 
 
-def test_trust_is_no_reason_where_a_curve_that_knows_it_was_asked_for(decided):
+def test_trust_is_no_reason_where_a_curve_that_explains_it_was_asked_for(decided):
     trusting = replace(curve(), eps_plus=np.ones(4), eps_minus=np.full(4, 0.1))
     asked = note("run.bias-asked-for", "{estimator:method} was asked for")(estimator="TrustEM")
-    assert reading_answer(decided, failed_test(), trusting, why=asked).verdict == "worse"
+    test, fits = failed_test(), {"explains_trust": True}
+    assert reading_answer(decided, test, trusting, why=asked, **fits).verdict == "worse"
+    assert reading_answer(decided, test, trusting, why=asked).verdict == "cannot tell"
     # Nobody asked: relevance that differs from session to session looks the same.
-    assert reading_answer(decided, failed_test(), trusting).verdict == "cannot tell"
+    assert reading_answer(decided, test, trusting, **fits).verdict == "cannot tell"
     other = failed_test(question="time", detail="spread")
-    assert reading_answer(decided, other, trusting, why=asked).verdict == "cannot tell"
+    assert reading_answer(decided, other, trusting, why=asked, **fits).verdict == "cannot tell"
 
 
 def test_an_ordinary_log_is_above_all_floors():

@@ -316,20 +316,21 @@ def doubt(
     reading: ReadingTests | None,
     done: Interventions | None,
     *,
-    has_trust: bool,
+    explains_trust: bool,
     asked_for: bool,
 ) -> Fact | None:
     """The finding that forbids a verdict by a curve; None where there is none.
 
-    A curve that knows trust answers the finding of trust where it was asked for, or where shuffled
-    sessions show trust. Elsewhere relevance that differs between sessions may be the cause: then
-    the curve of trust is off too (benchmarks/bench_next_step.py, "personal").
+    A curve that explains the trust of these clicks answers the finding of trust where it was asked
+    for, or where shuffled sessions show trust. Elsewhere relevance that differs between sessions
+    may be the cause: then the curve of trust is off too (benchmarks/bench_next_step.py,
+    "personal").
     """
     if reading is None:
         return None
     shown = None if done is None else done.shuffled_relevance
     is_trust = asked_for or (shown is not None and shown.names_trust)
-    return reading.veto(knows_trust=has_trust and is_trust)
+    return reading.veto(knows_trust=explains_trust and is_trust)
 
 
 def context_fact(reading: ReadingTests | None, columns: Sequence[str]) -> Fact:

@@ -25,8 +25,10 @@ from untilt.auditing.scores import (
     cells_of,
     feature_score,
     relevance_score,
+    trust_score,
 )
 from untilt.bias.contextual.contextual import ContextualBias
+from untilt.bias.curve import PositionBias
 from untilt.bias.em.trust_em import TrustEM
 from untilt.bias.experiments.assignment import experiments_of, has_several_experiments
 from untilt.data.clicklog import ClickLog
@@ -378,6 +380,18 @@ def relevance_test(log: ClickLog, *, level: float = 0.95, seed: Seed = 0) -> Rea
     counts = position_counts(log)
     tests = _relevance(counts, level, reach_of(counts), seed) if counts.clicks.any() else iter(())
     return next((replace(each, adjusted=each.p_value) for each in tests), None)
+
+
+def explains_trust(log: ClickLog, curve: PositionBias, *, seed: Seed = 0) -> bool:
+    """Whether clicks of better and of weaker documents fall as a curve with trust says."""
+    if not curve.has_trust:
+        return False
+    counts = position_counts(log.without_versions())
+    alpha, beta = np.zeros((2, counts.depth))
+    inside = min(counts.depth, curve.depth)
+    alpha[:inside], beta[:inside] = (each[:inside] for each in curve.affine())
+    score = trust_score(counts, alpha, beta, generator(seed))
+    return score is not None and score.is_possible and score.p_value > SIZE
 
 
 def _why_not(log: ClickLog, question: Question) -> Fact | None:

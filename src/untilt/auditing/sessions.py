@@ -44,7 +44,7 @@ ALIKE = note(
 
 @dataclass(frozen=True)
 class SessionTest(Portable):
-    """Whether sessions want different documents and production knows; z NaN where untestable."""
+    """Whether sessions want different documents and production knows which."""
 
     z: float
     p_value: float
@@ -55,15 +55,16 @@ class SessionTest(Portable):
         return self.p_value < SIZE
 
     @property
-    def fact(self) -> Fact | None:
-        """The finding; None where lists of a query are all the same."""
-        if not np.isfinite(self.z):
-            return None
+    def fact(self) -> Fact:
+        """The finding."""
         return (DIFFER if self.rejects else ALIKE)(z=self.z, p_value=self.p_value)
 
 
-def session_test(log: ClickLog, curve: PositionBias) -> SessionTest:
-    """The test of the module, on production's lists down to the end of the curve."""
+def session_test(log: ClickLog, curve: PositionBias) -> SessionTest | None:
+    """The test of the module, on production's lists down to the end of the curve.
+
+    None where the lists of a query are all in one order: nothing can tell.
+    """
     depth = min(log.depth, curve.depth)
     alpha, beta = (each[:depth] for each in curve.affine())
     inside = log.position <= depth
@@ -84,7 +85,7 @@ def session_test(log: ClickLog, curve: PositionBias) -> SessionTest:
     query = log.query[owner]
     by_query = sum_by(query, change * (credit - n * g[d]), log.n_queries)
     if np.sum(np.abs(by_query)) <= ROUNDING * max(float(np.sum(np.abs(credit))), 1e-300):
-        return SessionTest(float("nan"), 1.0)
+        return None
     moved = sum_by(d, change * n, size) / exposure
     slope = moved[d] * n * (beta[k] + alpha[k] * g[d]) - change * c / alpha[k]
     of_curve = _variance(curve, sum_by(k, slope, depth))

@@ -57,7 +57,7 @@ def evaluators_of(
     if variation.lengths_vary:
         return by, None, (LENGTHS_VARY(evaluator=by.name),)
     test = session_test(production, curve)
-    if test.rejects:
+    if test is not None and test.rejects:
         return own, None, (SESSIONS_DIFFER(finding=test.fact),)
     return by, own, (BOTH(evaluator=by.name, other=own.name),)
 

@@ -288,8 +288,10 @@ def _of_reading(data: "Decision", used: "UsedBias") -> Iterator[Fact]:
     """A test of the position-based model that fails so far that a decision may turn."""
     if data.audit is None:
         return
-    has_trust, done = used.bias.has_trust, data.audit.interventions
-    finding = doubt(data.audit.reading, done, has_trust=has_trust, asked_for=used.asked_for)
+    finding = doubt(
+        data.audit.reading, data.audit.interventions, explains_trust=used.explains_trust,
+        asked_for=used.asked_for,
+    )  # fmt: skip
     if finding is not None:
         yield READING(finding=finding)
 

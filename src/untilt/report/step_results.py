@@ -98,6 +98,8 @@ class UsedBias:
     why : why this estimator or curve
     sessions : which sessions it was estimated on; None where it was not estimated
     context : whether contexts are read differently; None where none was named
+    explains_trust : whether it is a curve of trust that the clicks of better and of weaker
+        documents agree with
     """
 
     bias: PositionBias
@@ -106,6 +108,7 @@ class UsedBias:
     warnings: tuple[Fact, ...] = ()
     sessions: Fact | None = None
     context: Fact | None = None
+    explains_trust: bool = False
 
     @property
     def asked_for(self) -> bool:

@@ -13,6 +13,7 @@ from untilt.auditing.next_step import (
     doubt,
     lists_by_context,
 )
+from untilt.auditing.reading import explains_trust
 from untilt.bias.contextual.contextual import ContextualBias
 from untilt.bias.contextual.curves import LinearCurves
 from untilt.bias.curve import PositionBias
@@ -96,6 +97,9 @@ def bias_choice(given: Any) -> AskedEstimator | Examination | Literal["auto"]:
 def used_bias(data: Data, audited: Audit, options: RunOptions) -> UsedBias:
     """The bias as `_used` finds it; of a grid with its cells in order of examination."""
     used = _used(data, audited, options)
+    used = _doubted(
+        replace(used, explains_trust=explains_trust(as_clicks(data.log), used.bias)), audited
+    )
     return replace(used, bias=best_cells_first(used.bias))
 
 
@@ -107,15 +111,14 @@ def _used(data: Data, audited: Audit, options: RunOptions) -> UsedBias:
     choice = bias_choice(options.bias)
     if choice == "auto":
         advice = audited.advice
-        used = _by_context(
+        return _by_context(
             data, _advised(data, audited, options), advice.estimator, audited, options
         )
-        return _doubted(used, audited)
     if isinstance(choice, AskedEstimator):
         name = choice.kind.__name__
         why = note("run.bias-asked-for", "{estimator:method} was asked for")(estimator=name)
         used = _estimated(data, choice.kind, dict(choice.options), why, options, audited)
-        return _doubted(_by_context(data, used, name, audited, options), audited)
+        return _by_context(data, used, name, audited, options)
     depth = data.log.depth
     reach = choice.depth if isinstance(choice, PositionBias) else depth
     if isinstance(choice, PositionBias) and choice.layout is not None:
@@ -137,10 +140,10 @@ def _kind(bias: PositionBias, audited: Audit) -> BiasKind:
 
 def _doubted(used: UsedBias, audited: Audit) -> UsedBias:
     finding = doubt(
-        audited.reading, audited.interventions, has_trust=used.bias.has_trust,
+        audited.reading, audited.interventions, explains_trust=used.explains_trust,
         asked_for=used.asked_for,
     )  # fmt: skip
-    if finding is None or used.kind == "assumed":
+    if finding is None or used.kind in ("assumed", "given"):
         return used
     return replace(used, bias=replace(used.bias, status=joined(used.bias.status, finding)))
 

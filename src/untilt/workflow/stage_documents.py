@@ -23,8 +23,9 @@ from untilt.workflow.stage_read import PARTS, Data, as_clicks
 NO_FEATURES = serious(
     "run.no-features",
     "This log has no features, so no ranker can be trained that scores new documents or queries; "
-    "features come with --documents TABLE or --features PATTERN. What can be done is to order the "
-    "documents that were shown often by their own clicks, corrected for position: order.csv.",
+    "features come with --documents TABLE or --features PATTERN. What a run does then "
+    "is to order the documents that were shown often by their own clicks, corrected for position: "
+    "the file order.csv.",
 )()
 CLICK_MODELS_FAILED = note("run.click-models-failed", "Click models could not be compared: {error}")
 
