@@ -31,6 +31,7 @@ class World:
     power : of the curve k^-power; `other_power` in the queries in which rankers agree
     advert, level : share of the sessions in which an advert pushes all results down by one, and how
         often these click in comparison
+    page : places of the first page, and a second one is seen only where nobody clicked on it; 0: all
     shuffled, swapped : shares of the sessions that an experiment changed, of 1 with k
     assigned : what the team says of who drew the rankers
     sound : whether clicks on documents that moved differ by examination alone
@@ -48,6 +49,7 @@ class World:
     other_power: float = 0.8
     advert: float = 0.0
     level: float = 1.0
+    page: int = 0
     shuffled: float = 0.0
     swapped: float = 0.0
     timed: bool = True
@@ -91,6 +93,7 @@ WORLDS: dict[str, World] = {
     **_two("rankers_and_taste", replace(_TASTE, rankers=2, named="ranker"), strength=0.25),
     **_two("against", replace(_STOCK, follow=-1.0), strength=0.25),
     **_two("advert", _ADVERT, level=0.9),
+    **_two("second_page", replace(_NAMED, page=5), page=7),
     **_two("intent", _INTENT, power=1.0, other_power=0.6),
     **_two("mirror", _MIRROR, power=0.6, other_power=1.0),
     **_two("stock_and_shuffles", replace(_STOCK, shuffled=0.2), strength=0.25),
@@ -104,7 +107,8 @@ class Made:
     """A log, and the truth behind it.
 
     gamma : (sessions, documents) how relevant each document was in a session
-    shown, slot : (sessions, places) the document of each place, and its position
+    shown, slot, seen : (sessions, places) the document of each place, its position, and whether the
+        session came so far
     usual : (sessions,) those that no experiment changed
     signal : (queries, documents, 4) features
     theta : (positions,) of the curve that most queries have
@@ -115,6 +119,7 @@ class Made:
     gamma: Array
     shown: Array
     slot: Array
+    seen: Array
     usual: Array
     worth: Array
     signal: Array
@@ -127,9 +132,11 @@ class Made:
         only these queries.
         """
         kept = self.usual if among is None else self.usual & np.isin(self.query, among)
-        gamma, place = self.gamma[kept], self.slot[kept]
-        weight = (place <= 10) / np.log2(1 + place)
-        orders = np.argsort(-score[self.query[kept]], axis=1), self.shown[kept]
+        gamma, place, shown = self.gamma[kept], self.slot[kept], self.shown[kept]
+        weight = self.seen[kept] * (place <= 10) / np.log2(1 + place)
+        here = np.take_along_axis(score[self.query[kept]], shown, axis=1)
+        best = np.argsort(np.where(self.seen[kept], -here, np.inf), axis=1)
+        orders = np.take_along_axis(shown, best, axis=1), shown
         new, old = (np.take_along_axis(gamma, order, axis=1) * weight for order in orders)
         return float((new - old).sum(axis=1).mean())
 
@@ -168,6 +175,8 @@ def make(world: World, seed: int, documents: int = 10) -> Made:
     power = np.where(part, world.power, world.other_power)[query]
     theta = slot ** -power[:, None] * np.where(advert, world.level, 1.0)[:, None]
     click = rng.random((S, D)) < theta * np.take_along_axis(gamma, shown, axis=1)
+    stays = ~click[:, : world.page].any(axis=1) | (world.page == 0)
+    seen = stays[:, None] | (np.arange(D) < world.page)
     signal = worth[..., None] * [1, 1, 0, 0] + rng.normal(size=(Q, D, 4)) * [0.7, 0.7, 1, 1]
     columns = {
         "query_id": np.repeat(query, D), "session_id": np.repeat(np.arange(S), D),
@@ -183,8 +192,9 @@ def make(world: World, seed: int, documents: int = 10) -> Made:
         columns["ranker"] = np.repeat(np.where(arm == "base", usual.astype(object), arm), D)
         if world.swapped:
             columns["ranker"] = np.repeat(arm, D)
+    frame = pd.DataFrame(columns)[seen.ravel()]
     return Made(
-        pd.DataFrame(columns), query, gamma, shown, slot, arm == "base", worth, signal,
+        frame, query, gamma, shown, slot, seen, arm == "base", worth, signal,
         np.arange(1, int(slot.max()) + 1.0) ** -world.power,
     )  # fmt: skip
 
