@@ -8,7 +8,7 @@ import pytest
 
 import untilt as ut
 from untilt.auditing.reading import explains_trust
-from untilt.workflow.stage_bias import UsedBias
+from untilt.report.step_results import UsedBias
 
 D, S, Q = 8, 12_000, 120
 K = np.arange(1, D + 1.0)

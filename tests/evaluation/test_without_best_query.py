@@ -1,11 +1,12 @@
 """A verdict is that of all queries but the one that speaks most for it: never less for more."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
-from tests.wall.varying import make
 from tests.wall.varying import World as Varying
+from tests.wall.varying import make
 
 import untilt as ut
 from untilt.evaluation.uncertainty import Sums, without_best_query
@@ -48,7 +49,7 @@ def test_it_is_what_the_log_says_without_that_query():
     log = ut.read_log(made.frame, features=["f0"], threads=1)
     document, query = np.asarray(log.doc_id).astype(int), np.asarray(log.query_id).astype(int)
     scores = made.worth[query[log.doc_query], document]
-    given = {"bias": ut.KnownBias(made.theta), "evaluator": "policy-aware"}
+    given: dict[str, Any] = {"bias": ut.KnownBias(made.theta), "evaluator": "policy-aware"}
     estimates = ut.estimate(log, {"shown": ut.shown, "new": scores}, **given)
     rest = without_best_query(estimates, "new", "shown", sign=1.0)
     assert rest is not None

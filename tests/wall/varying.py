@@ -31,7 +31,7 @@ class World:
     power : of the curve k^-power; `other_power` in the queries in which rankers agree
     advert, level : share of the sessions in which an advert pushes all results down by one, and how
         often these click in comparison
-    page : places of the first page, and a second one is seen only where nobody clicked on it; 0: all
+    page : places of the first page; a second one is seen only after no click. 0: one page
     shuffled, swapped : shares of the sessions that an experiment changed, of 1 with k
     assigned : what the team says of who drew the rankers
     sound : whether clicks on documents that moved differ by examination alone
@@ -175,7 +175,7 @@ def make(world: World, seed: int, documents: int = 10) -> Made:
     power = np.where(part, world.power, world.other_power)[query]
     theta = slot ** -power[:, None] * np.where(advert, world.level, 1.0)[:, None]
     click = rng.random((S, D)) < theta * np.take_along_axis(gamma, shown, axis=1)
-    stays = ~click[:, : world.page].any(axis=1) | (world.page == 0)
+    stays: Array = ~click[:, : world.page].any(axis=1) | (world.page == 0)
     seen = stays[:, None] | (np.arange(D) < world.page)
     signal = worth[..., None] * [1, 1, 0, 0] + rng.normal(size=(Q, D, 4)) * [0.7, 0.7, 1, 1]
     columns = {

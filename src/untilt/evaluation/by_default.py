@@ -27,7 +27,7 @@ from untilt.evaluation.evaluators import (
 )
 from untilt.evaluation.pool import Evaluator
 from untilt.evaluation.systems import Inputs
-from untilt.facts import Fact, note, warning
+from untilt.facts import Fact, note, serious, warning
 
 LENGTHS_VARY = warning(
     "estimate.lengths-vary",
@@ -44,6 +44,14 @@ BOTH = note(
     "{other}, which counts each session's own clicks",
 )
 
+UNTESTED = serious(
+    "estimate.untested-queries",
+    "{share:.0%} of the clicks that it moves are of queries whose lists never vary, where nothing "
+    "shows how far people read: if they read differently there, its difference to the shown order "
+    "is off",
+)
+
+MOST_UNTESTED = 0.2  # of the moved credit; above it a run judges the other queries alone
 FEWEST_SESSIONS = 5  # of a query: one that was asked once cannot show a document twice
 
 
@@ -75,20 +83,27 @@ def own_clicks(by: Evaluator, curve: PositionBias) -> Evaluator:
 # Is the curve measured where the difference lies?
 
 
-def queries_with_evidence(log: ClickLog, curve: PositionBias, *, experiment: bool) -> BoolArray:
-    r"""(queries,) whether clicks on documents of the query tell anything about the curve's slope.
+def queries_with_evidence(inputs: Inputs) -> BoolArray:
+    r"""(queries,) of the log: whether clicks on documents of the query tell the curve's slope.
 
         I_q = sum_d sum_k m_dk (x_k - x_d)^2 > 0
 
     with x = log theta, m_dk the expected clicks and x_d their mean of x: some clicked document
-    stood at two positions. Of an `experiment` a query without its sessions has no evidence.
+    stood at two positions. Of an experiment a query without its sessions has no evidence. All have
+    it where the curve was not measured on documents that moved.
     """
+    log, curve = inputs.cells.log, inputs.bias
+    if not inputs.evaluator.needs_bias or curve.rests_on not in (
+        "experiment",
+        "repeated positions",
+    ):
+        return np.ones(log.n_queries, dtype=bool)
     log = log.without_versions()
     counts = position_counts(log)
     known = (counts.clicks >= 0) & (counts.position <= curve.depth)
     shown = counts.by_document(known.astype(float)) > 1
     told = sum_by(counts.query, shown & (counts.by_document(counts.clicks) > 0), log.n_queries) > 0
-    if experiment and log.ranker is not None:
+    if curve.rests_on == "experiment" and log.ranker is not None:
         changed = np.array([is_experiment(name) for name in log.ranker_names])[log.ranker]
         told &= sum_by(log.query, log.sessions * changed, log.n_queries) > 0
     return told

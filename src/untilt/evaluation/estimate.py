@@ -17,7 +17,13 @@ from untilt.data.limits import check_room
 from untilt.data.seen import held_out_part
 from untilt.errors import OptionError, check_choice
 from untilt.evaluation import uncertainty
-from untilt.evaluation.by_default import evaluators_of
+from untilt.evaluation.by_default import (
+    MOST_UNTESTED,
+    UNTESTED,
+    evaluators_of,
+    queries_with_evidence,
+    untested_share,
+)
 from untilt.evaluation.clip_curve import best_clip, clip_curve_evaluator
 from untilt.evaluation.judged import memory_facts
 from untilt.evaluation.pool import (
@@ -48,6 +54,7 @@ from untilt.evaluation.systems import (
     believed,
     named_systems,
     ordered_systems,
+    shown,
     sums_of_discounts,
 )
 from untilt.evaluation.unshown import Bound, Unshown, Worth
@@ -336,7 +343,21 @@ def estimate(
     ).within_bounds()
     if own is not None:
         estimates = estimates.with_intervals_of(own)
+    estimates = _with_untested(estimates, named)
     return _with_unshown(estimates, named, judge, pool) if unshown else estimates
+
+
+def _with_untested(estimates: Estimates, systems: Mapping[str, System]) -> Estimates:
+    """Systems that move much where nothing shows how far people read say so."""
+    base = next((name for name, system in systems.items() if system is shown), None)
+    if base is None or estimates.inputs is None:
+        return estimates
+    entries, has = [], queries_with_evidence(estimates.inputs)
+    for each in estimates:
+        share = 0.0 if has.all() else untested_share(estimates.inputs, each.system, base, has)
+        told = (UNTESTED(share=share),) if share > MOST_UNTESTED else ()
+        entries.append(replace(each, warnings=(*each.warnings, *told)))
+    return replace(estimates, entries=tuple(entries))
 
 
 @dataclass(frozen=True, eq=False)

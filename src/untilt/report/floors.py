@@ -47,10 +47,6 @@ LEAST_EFFECTIVE_QUERIES = 5.0
 """Queries of equal traffic, without the one that speaks most for the answer: a verdict is that of
 the others (docs/decisions.md), and with fewer of them Student's t is not to be trusted."""
 
-MOST_UNTESTED = 0.2
-"""Of the moved credit in queries whose lists never vary: nothing shows how far people read there,
-and above it the others alone are judged (`untilt.evaluation.by_default`)."""
-
 
 @dataclass(frozen=True)
 class Evidence:

@@ -18,7 +18,7 @@ from untilt.catalog import record_of
 from untilt.data.clicklog import ClickLog
 from untilt.data.layout import ranks_of
 from untilt.data.slates import Slates, slates_of, slot_discounts
-from untilt.evaluation.by_default import queries_with_evidence, untested_share
+from untilt.evaluation.by_default import MOST_UNTESTED, queries_with_evidence, untested_share
 from untilt.evaluation.clip_curve import ClipCurve, clip_curve, clip_curve_evaluator
 from untilt.evaluation.estimate import IF_EVIDENCE, estimate
 from untilt.evaluation.null_tests import null_tests
@@ -27,7 +27,6 @@ from untilt.evaluation.results import Estimates
 from untilt.evaluation.systems import shown
 from untilt.facts import Fact
 from untilt.report import step_results
-from untilt.report.floors import MOST_UNTESTED
 from untilt.selection.fitting import CandidateStore
 from untilt.weighting import PairwiseDebiasing
 from untilt.workflow.candidates import BY_FOLD, RAW, SHOWN
@@ -245,13 +244,9 @@ def _with_evidence(
     estimates: Estimates, test: ClickLog, chosen: str
 ) -> tuple[tuple[Fact, ...], ClickLog]:
     """The lists of queries that show how far people read, where others would decide; and why."""
-    inputs = estimates.inputs
-    assert inputs is not None
-    rests_on = inputs.bias.rests_on
-    if not inputs.evaluator.needs_bias or rests_on not in ("experiment", "repeated positions"):
-        return (), test
-    has = queries_with_evidence(inputs.cells.log, inputs.bias, experiment=rests_on == "experiment")
-    untested = untested_share(inputs, chosen, SHOWN, has)
+    assert estimates.inputs is not None
+    has = queries_with_evidence(estimates.inputs)
+    untested = untested_share(estimates.inputs, chosen, SHOWN, has)
     if untested <= MOST_UNTESTED or not has.any():
         return (), test
     asked, lists = np.unique(test.query), has[test.query]
