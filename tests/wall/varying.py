@@ -175,8 +175,8 @@ def make(world: World, seed: int, documents: int = 10) -> Made:
     power = np.where(part, world.power, world.other_power)[query]
     theta = slot ** -power[:, None] * np.where(advert, world.level, 1.0)[:, None]
     click = rng.random((S, D)) < theta * np.take_along_axis(gamma, shown, axis=1)
-    stays: Array = ~click[:, : world.page].any(axis=1) | (world.page == 0)
-    seen = stays[:, None] | (np.arange(D) < world.page)
+    first = click[:, : world.page].sum(axis=1, keepdims=True)  # no page: no click on it
+    seen = (first == 0) | (np.arange(D) < world.page)
     signal = worth[..., None] * [1, 1, 0, 0] + rng.normal(size=(Q, D, 4)) * [0.7, 0.7, 1, 1]
     columns = {
         "query_id": np.repeat(query, D), "session_id": np.repeat(np.arange(S), D),
