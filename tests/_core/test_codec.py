@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from untilt._core import codec
+from untilt._core.arrays import AnyArray, FloatArray, IntArray
 from untilt._core.tagged import TaggedDecoder, TaggedEncoder
 from untilt.errors import FileFormatError, OptionError
 from untilt.facts import TEXT, Fact
 
 
 class Pair(NamedTuple):
-    plus: npt.NDArray[np.float64]
-    minus: npt.NDArray[np.float64]
+    plus: FloatArray
+    minus: FloatArray
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Outer:
     ends: tuple[float, int]
     counts: Mapping[str, int]
     swapped: Mapping[tuple[int, int], int]
-    curve: npt.NDArray[np.float64]
-    position: npt.NDArray[np.int64]
-    matrix: npt.NDArray[Any]
+    curve: FloatArray
+    position: IntArray
+    matrix: AnyArray
     pair: Pair
     fact: Fact
     status: str

@@ -74,7 +74,10 @@ def select(
     baseline: arguments.BaselineRankers = None,
     folder: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Keep finished candidates here; run again to go on."),
+        # Its name is said: Typer 0.27 takes it from a metavar that is the same word.
+        typer.Option(
+            "--folder", metavar="FOLDER", help="Keep finished candidates here; run again to go on."
+        ),
         outputs.WRITES,
     ] = None,
     jobs: Annotated[int, typer.Option(help="Candidates fitted at once; -1: one per core.")] = 1,
