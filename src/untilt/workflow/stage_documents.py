@@ -1,5 +1,6 @@
 """Logs without features: no ranker can be trained, but documents with clicks can be reordered."""
 
+import csv
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,15 +58,13 @@ def reorder(data: Data, bias: PositionBias, options: RunOptions, file: Path) -> 
 
 def write_order(log: ClickLog, scores: FloatArray, file: Path) -> None:
     """The documents that were shown, each query's best first."""
-    import pyarrow as pa
-    from pyarrow import csv
-
     shown = np.unique(log.document)
     rows = shown[np.lexsort((-scores[shown], log.doc_query[shown]))]
-    columns = {"query_id": log.query_id[log.doc_query[rows]], "doc_id": log.doc_id[rows]}
-    table = pa.table({**columns, "score": scores[rows]})
-    with replacing(file) as temporary:
-        csv.write_csv(table, temporary)
+    query, document = log.query_id[log.doc_query[rows]], log.doc_id[rows]
+    with replacing(file) as temporary, temporary.open("w", newline="", encoding="utf8") as held:
+        writer = csv.writer(held, lineterminator="\n")
+        writer.writerow(["query_id", "doc_id", "score"])
+        writer.writerows(zip(query.tolist(), document.tolist(), scores[rows].tolist(), strict=True))
 
 
 def relevance(log: ClickLog, bias: PositionBias, *, strength: float) -> FloatArray:
