@@ -78,6 +78,7 @@ _WEEKLY = World("weekly", 0.5, versions=8, sound=False)
 WORLDS: dict[str, World] = {
     **_two("noise", World(noise=0.6), noise=0.2),
     **_two("rankers", _NAMED, rankers=3),
+    **_two("uneven", replace(_NAMED, zipf=1.0, queries=250, sessions=12_000), zipf=0.7),
     **_two("unnamed_rankers", World(rankers=3), rankers=2),
     **_two("versions", World(versions=8), named="week"),
     **_two("named_with_noise", replace(_NAMED, noise=0.1), noise=0.05),
