@@ -2,15 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-import typer
+from typing import TYPE_CHECKING, Any, Literal
 
 from untilt import catalog
 from untilt._core.progress import progress
 from untilt.cli import arguments, outputs
-from untilt.cli.console import Output, speaking
-from untilt.cli.declared import method_option
+from untilt.cli.console import Output
+from untilt.cli.declared import option, out_option
 from untilt.errors import IdentifiabilityError, OptionError
 from untilt.evaluation.options import LevelOptions
 from untilt.facts import phrase
@@ -27,55 +25,33 @@ Shape = Literal["none", "smooth", "power-law"]
 
 def bias(
     log: arguments.LogPath = None,
-    method: Annotated[
-        str,
-        method_option("auto (what the audit advises), {bias}."),
-    ] = "auto",
-    pivot: Annotated[
-        int | None, typer.Option(min=1, help="Position that others are compared with.")
-    ] = None,
-    within: Annotated[
-        str | None,
-        typer.Option(
-            metavar="document|length", help="What swapped lists are compared with (swaps only)."
-        ),
-    ] = None,
-    relevance: Annotated[
-        str | None,
-        typer.Option(metavar="features|counts|network", help="How EM models relevance (EM only)."),
-    ] = None,
+    method: str = option("auto", "auto (what the audit advises), {bias}."),
+    pivot: int | None = option(None, "Position that others are compared with.", min=1),
+    within: str | None = option(
+        None, "What swapped lists are compared with (swaps only).", metavar="document|length"
+    ),
+    relevance: str | None = option(
+        None, "How EM models relevance (EM only).", metavar="features|counts|network"
+    ),
     context: arguments.ContextOption = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Of what is drawn at random (EM only).")
-    ] = None,
-    depth: Annotated[int | None, typer.Option(min=1, help="Positions 1..depth only.")] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="Any other option of the estimator's constructor, as in top=10 or check=false; "
-            "JSON in brackets. May be repeated.",
-        ),
-    ] = None,
+    seed: int | None = option(None, "Of what is drawn at random (EM only).", min=0),
+    depth: int | None = option(None, "Positions 1..depth only.", min=1),
+    option: list[str] | None = option(
+        None,
+        "Any other option of the estimator's constructor, as in top=10 or check=false; "
+        "JSON in brackets. May be repeated.",
+        metavar="NAME=VALUE",
+    ),
     *,
     levels: LevelOptions,
-    shape: Annotated[
-        Shape, typer.Option(help="Then make the curve one that never rises, or a power law.")
-    ] = "none",
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw the curve: .png, .svg, .html or .json."),
-        outputs.WRITES,
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Write it as JSON, for untilt train."),
-        outputs.WRITES,
-    ] = None,
+    shape: Shape = option("none", "Then make the curve one that never rises, or a power law."),
+    plot: Path | None = option(
+        None, "Draw the curve: .png, .svg, .html or .json.", metavar="FILE", writes=outputs.WRITES
+    ),
+    out: Path | None = out_option(None, "Write it as JSON, for untilt train.", "FILE"),
     reading: arguments.LogOptions,
     export: arguments.UbiOptions,
-    as_json: arguments.AsJson = False,
-    verbose: arguments.Verbose = False,
+    output: Output,
 ) -> None:
     """Estimate how likely each position is examined, with intervals.
 
@@ -99,30 +75,29 @@ def bias(
         "depth": depth,
     }
     options = {name: value for name, value in given.items() if value is not None}
-    with speaking(as_json=as_json, verbose=verbose) as output:
-        arguments.check_out(out)
-        arguments.check_plots(plot)
-        chosen = None if method == "auto" else _named(method)
-        _check_context(method, context)
-        clicks = reading.read(output, export.source(log), context=context or ())
-        clicks = reading.without_leaks(output, clicks)
-        if chosen is None:
-            chosen, options, clicks = _advised(output, clicks, options, context or ())
-        options = _with_options(chosen, options, option or [])
-        estimator = _made(chosen, {"level": levels.level, **options})
-        named = phrase("{method:method}", method=chosen.__name__)
-        with progress(f"estimating the bias by {output.said(named)}"):
-            found = _shaped(estimator.fit(clicks).bias_, shape)
-        _report(output, found, clicks)
-        by_context = _report_contexts(output, estimator)
-        if by_context and shape == "none":
-            found = _in_one(estimator.curves_) or found
-        if out is not None:
-            found.save(out)
-            output.record(out=out)
-            output.say(f"\nWritten: {out}")
-        if plot is not None:
-            _draw(output, found, clicks, plot, by_context)
+    arguments.check_out(out)
+    arguments.check_plots(plot)
+    chosen = None if method == "auto" else _named(method)
+    _check_context(method, context)
+    clicks = reading.read(output, export.source(log), context=context or ())
+    clicks = reading.without_leaks(output, clicks)
+    if chosen is None:
+        chosen, options, clicks = _advised(output, clicks, options, context or ())
+    options = _with_options(chosen, options, option or [])
+    estimator = _made(chosen, {"level": levels.level, **options})
+    named = phrase("{method:method}", method=chosen.__name__)
+    with progress(f"estimating the bias by {output.said(named)}"):
+        found = _shaped(estimator.fit(clicks).bias_, shape)
+    _report(output, found, clicks)
+    by_context = _report_contexts(output, estimator)
+    if by_context and shape == "none":
+        found = _in_one(estimator.curves_) or found
+    if out is not None:
+        found.save(out)
+        output.record(out=out)
+        output.say(f"\nWritten: {out}")
+    if plot is not None:
+        _draw(output, found, clicks, plot, by_context)
 
 
 def _check_context(method: str, context: list[str] | None) -> None:

@@ -1,14 +1,12 @@
 """`untilt clickmodels`: how do people read these pages?"""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import typer
+from typing import TYPE_CHECKING, Literal
 
 from untilt.catalog import find
 from untilt.cli import arguments, outputs
-from untilt.cli.console import Output, speaking
-from untilt.cli.declared import method_option
+from untilt.cli.console import Output
+from untilt.cli.declared import option
 from untilt.errors import OptionError
 from untilt.facts import codes
 
@@ -19,45 +17,29 @@ if TYPE_CHECKING:
 
 SplitBy = Literal["session", "time"]
 
-Models = Annotated[
-    list[str] | None,
-    method_option("Only this one; may be repeated: {click model}.", "--model"),
-]
-Train = Annotated[
-    float, typer.Option("--train", metavar="SHARE", help="Share of the sessions to learn from.")
-]
-Split = Annotated[
-    SplitBy,
-    typer.Option("--split", help="Hold out sessions at random, or the latest (needs timestamp)."),
-]
 Unit = Literal["auto", "query", "session"]
-Intervals = Annotated[
-    Unit, typer.Option("--intervals", help="What is independent: queries, or single sessions.")
-]
-Draws = Annotated[int, typer.Option("--draws", min=20, help="Bootstrap samples of the intervals.")]
-Plot = Annotated[
-    Path | None,
-    typer.Option(
-        "--plot", metavar="FILE", help="Write perplexity by position: .html, .png, .svg or .json."
-    ),
-    outputs.WRITES,
-]
 
 
 def clickmodels(
     log: arguments.LogPath = None,
-    model: Models = None,
-    train: Train = 0.75,
-    split: Split = "session",
-    intervals: Intervals = "auto",
-    draws: Draws = 300,
-    plot: Plot = None,
+    model: list[str] | None = option(None, "Only this one; may be repeated: {click model}."),
+    train: float = option(0.75, "Share of the sessions to learn from.", metavar="SHARE"),
+    split: SplitBy = option(
+        "session", "Hold out sessions at random, or the latest (needs timestamp)."
+    ),
+    intervals: Unit = option("auto", "What is independent: queries, or single sessions."),
+    draws: int = option(300, "Bootstrap samples of the intervals.", min=20),
+    plot: Path | None = option(
+        None,
+        "Write perplexity by position: .html, .png, .svg or .json.",
+        metavar="FILE",
+        writes=outputs.WRITES,
+    ),
     seed: arguments.Seed = 0,
     *,
     reading: arguments.ColumnOptions,
     export: arguments.UbiOptions,
-    as_json: arguments.AsJson = False,
-    verbose: arguments.Verbose = False,
+    out: Output,
 ) -> None:
     """Compare click models on held-out sessions, and say what the best one means.
 
@@ -66,19 +48,16 @@ def clickmodels(
 
     Example: [bold]untilt clickmodels clicks.parquet --split time --plot models.html[/bold]
     """
-    with speaking(as_json=as_json, verbose=verbose) as out:
-        arguments.check_share("--train", train)
-        arguments.check_plots(plot)
-        for name in model or ():
-            find("click model", name, what="--model")
-        # Merged sessions have no time.
-        read = reading.read(out, export.source(log), collapse=split == "session")
-        comparison = _compare(
-            out, read, model, train, split, by=intervals, n_draws=draws, seed=seed
-        )
-        _report(out, comparison)
-        if plot is not None:
-            _draw(out, comparison, plot)
+    arguments.check_share("--train", train)
+    arguments.check_plots(plot)
+    for name in model or ():
+        find("click model", name, what="--model")
+    # Merged sessions have no time.
+    read = reading.read(out, export.source(log), collapse=split == "session")
+    comparison = _compare(out, read, model, train, split, by=intervals, n_draws=draws, seed=seed)
+    _report(out, comparison)
+    if plot is not None:
+        _draw(out, comparison, plot)
 
 
 def _compare(

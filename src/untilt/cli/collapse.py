@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from untilt.cli import arguments, outputs
-from untilt.cli.console import speaking
+from untilt.cli import arguments
+from untilt.cli.console import Output
+from untilt.cli.declared import option, out_option
 from untilt.data.read.options import FeatureOptions
 
 
@@ -17,26 +15,17 @@ class CollapseOptions(FeatureOptions, arguments.ColumnOptions):
 
 
 def collapse(
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", "-o", metavar="FILE", help="Where it is written: .parquet, .csv or .csv.gz."
-        ),
-        outputs.WRITES,
-    ],
+    out: Path = out_option(..., "Where it is written: .parquet, .csv or .csv.gz.", "FILE"),
     log: arguments.LogPath = None,
-    context: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="A column that keeps sessions apart, such as device. May be repeated.",
-        ),
-    ] = None,
+    context: list[str] | None = option(
+        None,
+        "A column that keeps sessions apart, such as device. May be repeated.",
+        metavar="COLUMN",
+    ),
     *,
     reading: CollapseOptions,
     export: arguments.UbiOptions,
-    as_json: arguments.AsJson = False,
-    verbose: arguments.Verbose = False,
+    output: Output,
 ) -> None:
     """Count equal sessions of a log and write each once, with its number in `count`.
 
@@ -48,18 +37,17 @@ def collapse(
     """
     from untilt.data.write_log import check_ending, write_log
 
-    with speaking(as_json=as_json, verbose=verbose) as output:
-        arguments.check_out(out)
-        check_ending(out)
-        found = reading.read(output, export.source(log), context=context or ())
-        write_log(found, out)
-        rows = int(found.indptr[-1])
-        output.record(
-            counted=out, sessions=found.n_sessions, lists=found.n_lists, rows=rows,
-            impressions=found.n_impressions,
-        )  # fmt: skip
-        output.say(
-            f"\n{found.n_sessions:,} sessions in {found.n_lists:,} distinct lists: {rows:,} rows "
-            f"in place of {found.n_impressions:,}."
-        )
-        output.path("Counted log", str(out))
+    arguments.check_out(out)
+    check_ending(out)
+    found = reading.read(output, export.source(log), context=context or ())
+    write_log(found, out)
+    rows = int(found.indptr[-1])
+    output.record(
+        counted=out, sessions=found.n_sessions, lists=found.n_lists, rows=rows,
+        impressions=found.n_impressions,
+    )  # fmt: skip
+    output.say(
+        f"\n{found.n_sessions:,} sessions in {found.n_lists:,} distinct lists: {rows:,} rows "
+        f"in place of {found.n_impressions:,}."
+    )
+    output.path("Counted log", str(out))

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
-from functools import wraps
+from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -12,7 +12,8 @@ from typer.models import ParameterInfo
 
 from untilt import catalog
 from untilt._core.declared import Declared, as_number, declared, made
-from untilt.cli.outputs import check_outputs
+from untilt.cli.console import Output, OutputOptions, speaking
+from untilt.cli.outputs import WRITES, Writes, check_outputs
 
 # Kinds of methods in help texts: their names are read from the catalogue when help is shown.
 KINDS = re.compile(r"\{([^}]+)\}")
@@ -29,16 +30,24 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
     """The command with one option per field in place of each parameter that is a group.
 
     `reading: LogOptions` is written once, and Typer sees --documents, --column, --label and the
-    others where it stands. A command does not begin where it would write onto one of its inputs.
+    others where it stands; in place of an `Output` it sees --json and --verbose. A command
+    does not begin where it would write onto one of its inputs.
     """
     takes: list[Parameter] = []
     groups: dict[str, tuple[type, list[str], bool]] = {}
+    out = ""
     for parameter in signature(command).parameters.values():
+        if parameter.annotation is Output:
+            out = parameter.name
+            takes += parameters(OutputOptions)
+            continue
         kind, *marks = get_args(parameter.annotation) or (parameter.annotation,)
         given = next((mark for mark in marks if isinstance(mark, Given)), None)
         group = kind if given is None else given.group
         if not (isinstance(group, type) and is_dataclass(group)):
-            takes.append(parameter.replace(kind=Parameter.POSITIONAL_OR_KEYWORD))
+            asked = parameter.default
+            plain = asked.parameter(parameter) if isinstance(asked, Asked) else parameter
+            takes.append(plain.replace(kind=Parameter.POSITIONAL_OR_KEYWORD))
             continue
         theirs = parameters(group, unset=given is not None)
         groups[parameter.name] = group, [each.name for each in theirs], given is None
@@ -50,19 +59,53 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
         for name, (group, names, whole) in groups.items():
             values = _parsed(group, {each: given.pop(each) for each in names})
             given[name] = made(group, values) if whole else values
-        command(**given)
+        with speaking(as_json=given.pop("as_json"), verbose=given.pop("verbose")) as given[out]:
+            command(**given)
 
     run.__signature__ = Signature(takes)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in takes}
     return run
 
 
-def method_option(help: str, *flags: str) -> Any:
-    """An option that takes the name of a method of the kinds that stand in the help in braces.
+@dataclass(frozen=True)
+class Asked:
+    """What stands for the default of an option or argument that one command has."""
 
-    "{weighting|objective}" becomes their names where help is shown, and the shell completes them.
+    default: Any
+    info: Callable[..., ParameterInfo]
+    flags: tuple[str, ...] = ()
+    writes: Writes | None = None
+
+    def parameter(self, written: Parameter) -> Parameter:
+        """The parameter as Typer takes it. A flag has no other half, such as --no-force."""
+        name, kind = written.name.replace("_", "-"), written.annotation
+        flags = self.flags or ((f"--{name}",) if kind is bool else ())
+        marks = () if self.writes is None else (self.writes,)
+        default = Parameter.empty if self.default is ... else self.default
+        return written.replace(
+            default=default, annotation=Annotated[(kind, self.info(*flags), *marks)]
+        )
+
+
+def option(default: Any, help: str, *flags: str, writes: Writes | None = None, **more: Any) -> Any:
+    """An option of one command, as its default: `top: int = option(3, "Positions.", min=1)`.
+
+    Kinds of methods may stand in the help in braces: "{weighting|objective}" becomes their names
+    where help is shown, and the shell completes them. `...` is the default of what must be given.
     """
-    return typer.Option(*flags, metavar="NAME", help=help, autocompletion=completion(help))
+    if KINDS.search(help):
+        more = {"metavar": "NAME", "autocompletion": completion(help), **more}
+    return Asked(default, partial(typer.Option, help=help, **more), flags, writes)
+
+
+def out_option(default: Any, help: str, metavar: str, writes: Writes = WRITES) -> Any:
+    """The option --out of one command: a file or a folder that it writes."""
+    return option(default, help, "--out", "-o", metavar=metavar, writes=writes)
+
+
+def argument(default: Any, help: str, metavar: str, **more: Any) -> Any:
+    """The same for what a command takes without a name."""
+    return Asked(default, partial(typer.Argument, metavar=metavar, help=help, **more))
 
 
 def completion(help: str) -> Callable[[str], list[str]]:

@@ -1,26 +1,20 @@
 """`untilt demo`: every step, on data made here."""
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from untilt.cli.arguments import AsJson, Seed, Verbose, check_out_folder
-from untilt.cli.console import speaking
-from untilt.cli.outputs import WRITES, Force
+from untilt.cli.arguments import Seed, check_out_folder
+from untilt.cli.console import Output
+from untilt.cli.declared import option, out_option
+from untilt.cli.outputs import Force
 
 
 def demo(
-    quick: Annotated[bool, typer.Option("--quick", help="Less data: seconds, rougher.")] = False,
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", metavar="FOLDER", help="Where the results go."),
-        WRITES,
-    ] = Path("untilt-demo"),
+    quick: bool = option(False, "Less data: seconds, rougher."),
+    out: Path = out_option(Path("untilt-demo"), "Where the results go.", "FOLDER"),
     seed: Seed = 0,
     force: Force = False,
-    as_json: AsJson = False,
-    verbose: Verbose = False,
+    *,
+    output: Output,
 ) -> None:
     """Show every step on data made here: clicks, their tilt, a ranker without it, and a report.
 
@@ -30,6 +24,5 @@ def demo(
     """
     from untilt.cli.demo_steps import FULL, QUICK, run
 
-    with speaking(as_json=as_json, verbose=verbose) as output:
-        check_out_folder(out)
-        run(output, QUICK if quick else FULL, out, seed=seed, force=force)
+    check_out_folder(out)
+    run(output, QUICK if quick else FULL, out, seed=seed, force=force)

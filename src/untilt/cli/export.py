@@ -2,14 +2,14 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from untilt._core.places import refuse_inputs
-from untilt.cli import arguments, outputs
-from untilt.cli.console import Output, speaking
-from untilt.cli.declared import method_option
+from untilt.cli import arguments
+from untilt.cli.console import Output
+from untilt.cli.declared import argument, option, out_option
 from untilt.errors import OptionError
 
 if TYPE_CHECKING:
@@ -20,41 +20,23 @@ DIFFERS = 1  # exit code: the written model does not score as the ranker does
 
 
 def export(
-    ranker: Annotated[
-        Path, typer.Argument(metavar="RANKER", help="A file that `untilt train` wrote.")
-    ],
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", metavar="FILE", help="Where the model is written."),
-        outputs.WRITES,
-    ],
-    to: Annotated[
-        str | None,
-        method_option(
-            "The engine: {export}. By the ending of the file where that is clear (.txt, .onnx, "
-            ".c).",
-            "--to",
-        ),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--name",
-            metavar="MODEL",
-            help="What the engine calls the model; the file's name if not given.",
-        ),
-    ] = None,
-    check: Annotated[
-        Path | None,
-        typer.Option(
-            "--check",
-            metavar="TABLE",
-            help="Rows to score by the written file, as the engine would, and by the ranker: a "
-            "table with query_id and the features, or a LETOR file (.txt).",
-        ),
-    ] = None,
-    as_json: arguments.AsJson = False,
-    verbose: arguments.Verbose = False,
+    ranker: Path = argument(..., "A file that `untilt train` wrote.", "RANKER"),
+    out: Path = out_option(..., "Where the model is written.", "FILE"),
+    to: str | None = option(
+        None,
+        "The engine: {export}. By the ending of the file where that is clear (.txt, .onnx, .c).",
+    ),
+    name: str | None = option(
+        None, "What the engine calls the model; the file's name if not given.", metavar="MODEL"
+    ),
+    check: Path | None = option(
+        None,
+        "Rows to score by the written file, as the engine would, and by the ranker: a "
+        "table with query_id and the features, or a LETOR file (.txt).",
+        metavar="TABLE",
+    ),
+    *,
+    output: Output,
 ) -> None:
     """Write a ranker's model for another engine, with what that engine needs to use it.
 
@@ -67,20 +49,19 @@ def export(
     from untilt.exports.format import write_export, written_beside
     from untilt.rankers.base import load
 
-    with speaking(as_json=as_json, verbose=verbose) as output:
-        arguments.check_out(out)
-        model = load(ranker)
-        sample = None if check is None else _sample(check, model)
-        refuse_inputs(written_beside(model, out, to), [ranker, check])
-        written = write_export(model, out, to, name=name)
-        output.record(
-            ranker=ranker, model=out, kind=type(model).__name__, to=written.to,
-            files=[*written.beside], kept=[*written.kept], commands=[*written.commands],
-            notes=[note.record(output.said) for note in written.notes],
-        )  # fmt: skip
-        _tell(output, written, type(model).__name__)
-        if sample is not None:
-            holds = _check(output, model, written, *sample)
+    arguments.check_out(out)
+    model = load(ranker)
+    sample = None if check is None else _sample(check, model)
+    refuse_inputs(written_beside(model, out, to), [ranker, check])
+    written = write_export(model, out, to, name=name)
+    output.record(
+        ranker=ranker, model=out, kind=type(model).__name__, to=written.to,
+        files=[*written.beside], kept=[*written.kept], commands=[*written.commands],
+        notes=[note.record(output.said) for note in written.notes],
+    )  # fmt: skip
+    _tell(output, written, type(model).__name__)
+    if sample is not None:
+        holds = _check(output, model, written, *sample)
     if sample is not None and not holds:
         raise typer.Exit(DIFFERS)
 

@@ -2,14 +2,12 @@
 
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-import typer
+from typing import TYPE_CHECKING, Any, Literal
 
 from untilt._core.addresses import place
 from untilt.cli import arguments, outputs
-from untilt.cli.console import Output, speaking
-from untilt.cli.declared import method_option
+from untilt.cli.console import Output
+from untilt.cli.declared import argument, option, out_option
 from untilt.cli.evaluate import draw_estimates, record_estimates
 from untilt.errors import OptionError
 from untilt.evaluation.options import JudgingOptions
@@ -19,113 +17,84 @@ if TYPE_CHECKING:
 
 
 def select(
-    data: Annotated[
-        Path, typer.Argument(metavar="LOG", help="A click log to train on.", parser=place)
-    ],
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", metavar="FILE", help="Where the chosen ranker is written."),
-        outputs.WRITES,
-    ] = Path("ranker.untilt"),
+    data: Path = argument(..., "A click log to train on.", "LOG", parser=place),
+    out: Path = out_option(Path("ranker.untilt"), "Where the chosen ranker is written.", "FILE"),
     card: outputs.Card = None,
-    valid: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="LOG", help="Held-out clicks; part of LOG where not given.", parser=place
-        ),
-    ] = None,
-    hold_out: Annotated[
-        float, typer.Option(help="Share of the queries to hold out where --valid is not given.")
-    ] = 0.25,
+    valid: Path | None = option(
+        None, "Held-out clicks; part of LOG where not given.", metavar="LOG", parser=place
+    ),
+    hold_out: float = option(0.25, "Share of the queries to hold out where --valid is not given."),
     bias: arguments.BiasOption = None,
-    method: Annotated[
-        list[str] | None,
-        method_option(
-            "A correction to try; may be repeated: {weighting|objective}. Without, some "
-            "usual tables."
-        ),
-    ] = None,
-    ranker: Annotated[
-        list[str] | None,
-        method_option("A ranker to try; may be repeated: {ranker}."),
-    ] = None,
-    trees: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="N|auto",
-            help="Trees of a LambdaMART (300); auto: held-out queries choose. May be repeated.",
-        ),
-    ] = None,
-    clip: Annotated[
-        list[float] | None,
-        typer.Option(
-            min=0, help="Clip of tables that take one. May be repeated; without, their default."
-        ),
-    ] = None,
-    judge: Annotated[
-        Literal["value", "likelihood"],
-        typer.Option(
-            help="Who chooses: value (the metric, corrected), or likelihood (how likely the "
-            "scores make the held-out clicks)."
-        ),
-    ] = "value",
+    method: list[str] | None = option(
+        None,
+        "A correction to try; may be repeated: {weighting|objective}. Without, some usual tables.",
+    ),
+    ranker: list[str] | None = option(None, "A ranker to try; may be repeated: {ranker}."),
+    trees: list[str] | None = option(
+        None,
+        "Trees of a LambdaMART (300); auto: held-out queries choose. May be repeated.",
+        metavar="N|auto",
+    ),
+    clip: list[float] | None = option(
+        None, "Clip of tables that take one. May be repeated; without, their default.", min=0
+    ),
+    judge: Literal["value", "likelihood"] = option(
+        "value",
+        "Who chooses: value (the metric, corrected), or likelihood (how likely the "
+        "scores make the held-out clicks).",
+    ),
     *,
     judging: JudgingOptions,
     baseline: arguments.BaselineRankers = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Keep finished candidates here; run again to go on."),
-        outputs.WRITES,
-    ] = None,
-    jobs: Annotated[int, typer.Option(help="Candidates fitted at once; -1: one per core.")] = 1,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of one candidate; all where not given.")
-    ] = None,
+    folder: Path | None = option(
+        None,
+        "Keep finished candidates here; run again to go on.",
+        metavar="FOLDER",
+        writes=outputs.WRITES,
+    ),
+    jobs: int = option(1, "Candidates fitted at once; -1: one per core."),
+    threads: int | None = option(None, "Threads of one candidate; all where not given.", min=1),
     plot: outputs.PlotIntervals = None,
-    held_out: Annotated[
-        bool, typer.Option("--held-out", help="Of --valid, only queries that are not in LOG.")
-    ] = False,
+    held_out: bool = option(False, "Of --valid, only queries that are not in LOG."),
     seed: arguments.Seed = 0,
     reading: arguments.LogOptions,
-    as_json: arguments.AsJson = False,
-    verbose: arguments.Verbose = False,
+    output: Output,
 ) -> None:
     """Train several rankers and keep the one that held-out clicks, corrected, say is best.
 
     Example: [bold]untilt select clicks.parquet --documents documents.parquet --bias bias.json
     --method prs --method balanced --trees 100 --trees auto --folder search[/bold]
     """
-    with speaking(as_json=as_json, verbose=verbose) as output:
-        from untilt.data.transform import without_features
-        from untilt.evaluation.slots import as_rank_metric
-        from untilt.selection.select import select as choose
+    from untilt.data.transform import without_features
+    from untilt.evaluation.slots import as_rank_metric
+    from untilt.selection.select import select as choose
 
-        arguments.check_ranker_out(out, card)
-        arguments.check_plots(plot)
-        arguments.check_share("--hold-out", hold_out)
-        curve, wanted = arguments.parse_bias(bias), as_rank_metric(judging.metric)
-        candidates = _candidates(curve, method, ranker, trees, clip, threads, seed)
-        context = arguments.context_of(curve)
-        train = reading.read_to_train(output, data, context=context)
-        if valid is None:
-            train, held = train.split(1 - hold_out, by="query", seed=seed)
-        else:
-            held = reading.read(output, valid, to_rank=True, context=context)
-            held = without_features(held, set(held.feature_names) - set(train.feature_names))
-        selection = choose(
-            candidates, train=train, valid=held, bias=curve, judge=judge, metric=wanted,
-            evaluator=judging.evaluator, among=judging.among, baseline=baseline, folder=folder,
-            n_jobs=jobs, held_out=held_out,
-        )  # fmt: skip
-        selection.ranker.save(out, card=card)
-        _report(output, selection, out)
-        if card is not None:
-            output.record(card=card)
-            output.say(f"Its model card: {card}.")
-        if plot is not None:
-            title = "Candidates on held-out clicks"
-            estimates = selection.estimates
-            draw_estimates(output, estimates, estimates.order, plot, title=title)
+    arguments.check_ranker_out(out, card)
+    arguments.check_plots(plot)
+    arguments.check_share("--hold-out", hold_out)
+    curve, wanted = arguments.parse_bias(bias), as_rank_metric(judging.metric)
+    candidates = _candidates(curve, method, ranker, trees, clip, threads, seed)
+    context = arguments.context_of(curve)
+    train = reading.read_to_train(output, data, context=context)
+    if valid is None:
+        train, held = train.split(1 - hold_out, by="query", seed=seed)
+    else:
+        held = reading.read(output, valid, to_rank=True, context=context)
+        held = without_features(held, set(held.feature_names) - set(train.feature_names))
+    selection = choose(
+        candidates, train=train, valid=held, bias=curve, judge=judge, metric=wanted,
+        evaluator=judging.evaluator, among=judging.among, baseline=baseline, folder=folder,
+        n_jobs=jobs, held_out=held_out,
+    )  # fmt: skip
+    selection.ranker.save(out, card=card)
+    _report(output, selection, out)
+    if card is not None:
+        output.record(card=card)
+        output.say(f"Its model card: {card}.")
+    if plot is not None:
+        title = "Candidates on held-out clicks"
+        estimates = selection.estimates
+        draw_estimates(output, estimates, estimates.order, plot, title=title)
 
 
 def _candidates(

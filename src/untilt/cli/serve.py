@@ -2,12 +2,11 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from untilt.cli import arguments, outputs
-from untilt.cli.console import Output, speaking
+from untilt.cli.console import Output
+from untilt.cli.declared import argument, option, out_option
 from untilt.errors import OptionError
 from untilt.serving.options import ServeOptions, Settings
 
@@ -18,30 +17,22 @@ LOG_FOLDER = Path("serving-log")
 
 
 def serve(
-    ranker: Annotated[
-        Path | None,
-        typer.Argument(metavar="RANKER", help="The file of a ranker: ranker.untilt."),
-    ] = None,
-    demo: Annotated[
-        bool, typer.Option("--demo", help="A small shop in the browser, with data made here.")
-    ] = False,
-    no_open: Annotated[
-        bool, typer.Option("--no-open", help="With --demo: do not open the browser.")
-    ] = False,
-    log_folder: Annotated[
-        Path,
-        typer.Option("--log", metavar="FOLDER", help="Where shown lists and feedback are logged."),
-        outputs.Writes(names=("sessions.table",)),
-    ] = LOG_FOLDER,
-    host: Annotated[
-        str, typer.Option(help="The address to listen at; other machines reach 0.0.0.0.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen at.")] = 8080,
-    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes that answer.")] = 1,
+    ranker: Path | None = argument(None, "The file of a ranker: ranker.untilt.", "RANKER"),
+    demo: bool = option(False, "A small shop in the browser, with data made here."),
+    no_open: bool = option(False, "With --demo: do not open the browser."),
+    log_folder: Path = option(
+        LOG_FOLDER,
+        "Where shown lists and feedback are logged.",
+        "--log",
+        metavar="FOLDER",
+        writes=outputs.Writes(names=("sessions.table",)),
+    ),
+    host: str = option("127.0.0.1", "The address to listen at; other machines reach 0.0.0.0."),
+    port: int = option(8080, "The port to listen at.", min=0, max=65535),
+    workers: int = option(1, "Processes that answer.", min=1, max=64),
     *,
     options: ServeOptions,
-    as_json: arguments.AsJson = False,
-    verbose: arguments.Verbose = False,
+    out: Output,
 ) -> None:
     """Answer over HTTP with a ranker, log what was shown, and explore a little where asked to.
 
@@ -55,35 +46,32 @@ def serve(
     To look at: [bold]untilt serve --demo[/bold]
     """
     start = _serving()
-    with speaking(as_json=as_json, verbose=verbose) as out:
-        if demo:
-            _demo(out, ranker, host, port, opened=not no_open)
-            return
-        if ranker is None:
-            raise OptionError("which ranker? Give its file, or --demo for a shop of ours.")
-        if options.candidate is None and (options.share or options.interleave or options.shadow):
-            raise OptionError(
-                "--share, --interleave and --shadow are about a second ranker: --candidate RANKER."
-            )
-        settings = Settings(str(ranker), str(log_folder), **vars(options))
-        out.record(
-            ranker=ranker,
-            log=log_folder,
-            host=host,
-            port=port,
-            workers=workers,
-            explore=options.explore,
+    if demo:
+        _demo(out, ranker, host, port, opened=not no_open)
+        return
+    if ranker is None:
+        raise OptionError("which ranker? Give its file, or --demo for a shop of ours.")
+    if options.candidate is None and (options.share or options.interleave or options.shadow):
+        raise OptionError(
+            "--share, --interleave and --shadow are about a second ranker: --candidate RANKER."
         )
-        out.say(
-            f"{ranker} answers at http://{host}:{port}; what it shows is logged in {log_folder}."
-        )
-        if host not in start.LOOPBACK and not start.has_token(settings):
-            out.points([
-                "Everybody who reaches this address can ask and send feedback: there is no token. "
-                "Give --token-file FILE, or let a proxy ask for one."
-            ])  # fmt: skip
-        out.say("Ctrl-C ends it.")
-        start.run(settings, host=host, port=port, workers=workers)
+    settings = Settings(str(ranker), str(log_folder), **vars(options))
+    out.record(
+        ranker=ranker,
+        log=log_folder,
+        host=host,
+        port=port,
+        workers=workers,
+        explore=options.explore,
+    )
+    out.say(f"{ranker} answers at http://{host}:{port}; what it shows is logged in {log_folder}.")
+    if host not in start.LOOPBACK and not start.has_token(settings):
+        out.points([
+            "Everybody who reaches this address can ask and send feedback: there is no token. "
+            "Give --token-file FILE, or let a proxy ask for one."
+        ])  # fmt: skip
+    out.say("Ctrl-C ends it.")
+    start.run(settings, host=host, port=port, workers=workers)
 
 
 def _demo(out: Output, ranker: Path | None, host: str, port: int, *, opened: bool) -> None:
@@ -99,34 +87,20 @@ def _demo(out: Output, ranker: Path | None, host: str, port: int, *, opened: boo
 
 
 def collect(
-    source: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="The folder that a server logs to (--log).")
-    ],
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", metavar="FOLDER", help="Where the files of the days go."),
-        outputs.WRITES,
-    ] = Path("clicks"),
-    label: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=RULE",
-            help="How several events of a label become one number: any, sum, max or last. Without: "
-            "any for click, sum for others. May be repeated.",
-        ),
-    ] = None,
-    close_after: Annotated[
-        float | None,
-        typer.Option(
-            metavar="DAYS", help="Days after its end at which a day's file becomes final."
-        ),
-    ] = None,
-    remove_closed: Annotated[
-        bool,
-        typer.Option("--remove-closed", help="Remove what holds nothing but final days."),
-    ] = False,
-    as_json: arguments.AsJson = False,
-    verbose: arguments.Verbose = False,
+    source: Path = argument(..., "The folder that a server logs to (--log).", "FOLDER"),
+    out: Path = out_option(Path("clicks"), "Where the files of the days go.", "FOLDER"),
+    label: list[str] | None = option(
+        None,
+        "How several events of a label become one number: any, sum, max or last. Without: "
+        "any for click, sum for others. May be repeated.",
+        metavar="NAME=RULE",
+    ),
+    close_after: float | None = option(
+        None, "Days after its end at which a day's file becomes final.", metavar="DAYS"
+    ),
+    remove_closed: bool = option(False, "Remove what holds nothing but final days."),
+    *,
+    output: Output,
 ) -> None:
     """Join what a server showed with its feedback: a click log, one Parquet file a day.
 
@@ -138,17 +112,16 @@ def collect(
     _serving()
     from untilt.serving.collect import collect as collect_folder
 
-    with speaking(as_json=as_json, verbose=verbose) as output:
-        arguments.check_out_folder(out)
-        done = collect_folder(
-            source,
-            out,
-            labels=_parse_rules(label),
-            close_after=close_after,
-            remove_closed=remove_closed,
-        )
-        output.record(**done.to_dict())
-        _report(output, done)
+    arguments.check_out_folder(out)
+    done = collect_folder(
+        source,
+        out,
+        labels=_parse_rules(label),
+        close_after=close_after,
+        remove_closed=remove_closed,
+    )
+    output.record(**done.to_dict())
+    _report(output, done)
 
 
 def _serving() -> Any:

@@ -4,17 +4,15 @@ import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import typer
+from typing import TYPE_CHECKING, Literal
 
 from untilt import catalog
 from untilt._core.files import replacing, replacing_all
 from untilt._core.places import refuse_taken
 from untilt._core.progress import progress
-from untilt.cli.arguments import AsJson, Seed, Verbose
-from untilt.cli.console import Output, plain, speaking
-from untilt.cli.declared import method_option
+from untilt.cli.arguments import Seed
+from untilt.cli.console import Output, plain
+from untilt.cli.declared import option, out_option
 from untilt.cli.outputs import Force, Writes
 from untilt.errors import OptionError
 
@@ -35,6 +33,7 @@ FILES = {
 }
 # Beside them, with --as-ubi.
 UBI_FILES = {"ubi_queries": "ubi_queries.jsonl", "ubi_events": "ubi_events.jsonl"}
+WRITTEN = Writes((*FILES.values(), *UBI_FILES.values()))
 
 
 def protocol_of(name: str, parameters: Sequence[str] | None) -> "Protocol":
@@ -48,53 +47,35 @@ def protocol_of(name: str, parameters: Sequence[str] | None) -> "Protocol":
 
 
 def simulate(
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", metavar="FOLDER", help="Where to write."),
-        Writes((*FILES.values(), *UBI_FILES.values())),
-    ],
-    data: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="Judged lists in LETOR text (.gz too). May be repeated. Else data is made here.",
-        ),
-    ] = None,
-    queries: Annotated[int, typer.Option(min=10, help="Queries, for data made here.")] = 2000,
-    features: Annotated[int, typer.Option(min=4, help="Features, for data made here.")] = 50,
-    sessions: Annotated[int | None, typer.Option(min=1, help="Sessions to simulate.")] = None,
-    clicks: Annotated[
-        int | None, typer.Option(min=1, help="Or: sessions until there are so many clicks.")
-    ] = None,
-    sessions_per_query: Annotated[
-        int | None, typer.Option(min=1, help="Or: so many sessions of every query.")
-    ] = None,
-    protocol: Annotated[
-        str | None,
-        method_option(
-            "How readers click ({default protocol} where not given): {protocol}. "
-            "`untilt methods protocol` says what each does."
-        ),
-    ] = None,
-    parameter: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Of the protocol, as in theta=0.5. Repeatable."),
-    ] = None,
-    depth: Annotated[int | None, typer.Option(min=1, help="Positions of a list.")] = None,
-    traffic: Annotated[
-        Literal["uniform", "zipf"], typer.Option(help="How often queries are asked.")
-    ] = "uniform",
-    test_share: Annotated[
-        float, typer.Option(min=0.01, max=0.9, help="Share of queries set aside for tests.")
-    ] = 0.2,
-    ubi: Annotated[
-        bool,
-        typer.Option("--as-ubi", help="Also write the log as an export of User Behavior Insights."),
-    ] = False,
+    out: Path = out_option(..., "Where to write.", "FOLDER", WRITTEN),
+    data: list[Path] | None = option(
+        None,
+        "Judged lists in LETOR text (.gz too). May be repeated. Else data is made here.",
+        metavar="FILE",
+    ),
+    queries: int = option(2000, "Queries, for data made here.", min=10),
+    features: int = option(50, "Features, for data made here.", min=4),
+    sessions: int | None = option(None, "Sessions to simulate.", min=1),
+    clicks: int | None = option(None, "Or: sessions until there are so many clicks.", min=1),
+    sessions_per_query: int | None = option(None, "Or: so many sessions of every query.", min=1),
+    protocol: str | None = option(
+        None,
+        "How readers click ({default protocol} where not given): {protocol}. "
+        "`untilt methods protocol` says what each does.",
+    ),
+    parameter: list[str] | None = option(
+        None, "Of the protocol, as in theta=0.5. Repeatable.", metavar="NAME=VALUE"
+    ),
+    depth: int | None = option(None, "Positions of a list.", min=1),
+    traffic: Literal["uniform", "zipf"] = option("uniform", "How often queries are asked."),
+    test_share: float = option(0.2, "Share of queries set aside for tests.", min=0.01, max=0.9),
+    ubi: bool = option(
+        False, "Also write the log as an export of User Behavior Insights.", "--as-ubi"
+    ),
     seed: Seed = 0,
     force: Force = False,
-    as_json: AsJson = False,
-    verbose: Verbose = False,
+    *,
+    output: Output,
 ) -> None:
     """Make a click log with a known truth, to try methods on.
 
@@ -112,35 +93,34 @@ def simulate(
     from untilt.data.letor.write_letor import write_letor
     from untilt.simulation.parquet import simulate_to_parquet, write_ubi
 
-    with speaking(as_json=as_json, verbose=verbose) as output:
-        _check_folder(out)
-        names = FILES | (UBI_FILES if ubi else {})
-        refuse_taken(out, names.values(), force=force)
-        chosen = protocol_of(protocol or catalog.default("protocol").name, parameter)
-        judged = _judged(data, queries=queries, features=features, seed=seed)
-        output.detail(f"{'read' if data else 'made'} {judged!r}")
-        train, test = judged.split(1 - test_share, seed=seed)
-        with replacing_all(out, names.values()) as folder:
-            files = simulate_to_parquet(
-                train,
-                folder,
-                chosen,
-                n_sessions=sessions,
-                n_clicks=clicks,
-                sessions_per_query=sessions_per_query,
-                seed=seed,
-                depth=depth,
-                query_weights=traffic,
-            )
-            output.detail(f"simulated with {files.truth!r}")
-            with progress("writing the labels"):
-                write_letor(files.truth.judged, folder / FILES["train_labels"])
-                write_letor(test, folder / FILES["test_labels"])
-            files.truth.bias.save(folder / FILES["true_bias"])
-            _write_truth(files, folder / FILES["truth"], seed=seed)
-            if ubi:
-                write_ubi(files.log, folder)
-        _report(output, files, {what: out / name for what, name in names.items()})
+    _check_folder(out)
+    names = FILES | (UBI_FILES if ubi else {})
+    refuse_taken(out, names.values(), force=force)
+    chosen = protocol_of(protocol or catalog.default("protocol").name, parameter)
+    judged = _judged(data, queries=queries, features=features, seed=seed)
+    output.detail(f"{'read' if data else 'made'} {judged!r}")
+    train, test = judged.split(1 - test_share, seed=seed)
+    with replacing_all(out, names.values()) as folder:
+        files = simulate_to_parquet(
+            train,
+            folder,
+            chosen,
+            n_sessions=sessions,
+            n_clicks=clicks,
+            sessions_per_query=sessions_per_query,
+            seed=seed,
+            depth=depth,
+            query_weights=traffic,
+        )
+        output.detail(f"simulated with {files.truth!r}")
+        with progress("writing the labels"):
+            write_letor(files.truth.judged, folder / FILES["train_labels"])
+            write_letor(test, folder / FILES["test_labels"])
+        files.truth.bias.save(folder / FILES["true_bias"])
+        _write_truth(files, folder / FILES["truth"], seed=seed)
+        if ubi:
+            write_ubi(files.log, folder)
+    _report(output, files, {what: out / name for what, name in names.items()})
 
 
 def _check_folder(folder: Path) -> None:

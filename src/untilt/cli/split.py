@@ -1,15 +1,14 @@
 """`untilt split`: a part of a log to train on, and one to evaluate on."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from untilt._core.addresses import place
 from untilt._core.files import replacing_all
 from untilt._core.places import refuse_taken
 from untilt.cli import arguments, outputs
-from untilt.cli.console import Output, speaking
+from untilt.cli.console import Output
+from untilt.cli.declared import argument, option, out_option
 from untilt.errors import OptionError
 from untilt.workflow.options import SplitBy
 
@@ -23,38 +22,29 @@ LABELS = ("train.txt", "test.txt")
 
 
 def split(
-    data: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="LOG", help="A click log; or a LETOR file, with --letor.", parser=place
-        ),
-    ] = None,
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", metavar="FOLDER", help="Where the parts are written."),
+    data: Path | None = argument(
+        None, "A click log; or a LETOR file, with --letor.", "LOG", parser=place
+    ),
+    out: Path = out_option(
+        Path("parts"),
+        "Where the parts are written.",
+        "FOLDER",
         outputs.Writes((*CLICKS, *DOCUMENTS, *LABELS)),
-    ] = Path("parts"),
-    share: Annotated[float, typer.Option(help="Of the first part, the one to train on.")] = 0.8,
-    by: Annotated[
-        SplitBy,
-        typer.Option(
-            help="Whole queries, single sessions, or the earliest sessions (needs timestamp)."
-        ),
-    ] = "query",
-    context: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="A context column to keep. May be repeated."),
-    ] = None,
-    letor: Annotated[
-        bool, typer.Option("--letor", help="LOG is a LETOR file with labels.")
-    ] = False,
+    ),
+    share: float = option(0.8, "Of the first part, the one to train on."),
+    by: SplitBy = option(
+        "query", "Whole queries, single sessions, or the earliest sessions (needs timestamp)."
+    ),
+    context: list[str] | None = option(
+        None, "A context column to keep. May be repeated.", metavar="COLUMN"
+    ),
+    letor: bool = option(False, "LOG is a LETOR file with labels."),
     seed: arguments.Seed = 0,
     force: outputs.Force = False,
     *,
     reading: arguments.LogOptions,
     export: arguments.UbiOptions,
-    as_json: arguments.AsJson = False,
-    verbose: arguments.Verbose = False,
+    output: Output,
 ) -> None:
     """Split a log into train.parquet and test.parquet, so that nothing is judged in sample.
 
@@ -66,19 +56,18 @@ def split(
 
     Human labels: [bold]untilt split judged.txt --letor --out parts[/bold]
     """
-    with speaking(as_json=as_json, verbose=verbose) as output:
-        arguments.check_out_folder(out)
-        arguments.check_share("--share", share)
-        output.record(folder=out, by=by, share=share, seed=seed)
-        names = LABELS if letor else CLICKS if reading.documents is None else CLICKS + DOCUMENTS
-        refuse_taken(out, names, force=force)
-        source = export.source(data)
-        if letor:
-            if not isinstance(source, Path):
-                raise OptionError("--ubi holds clicks and --letor labels. Give one of the two.")
-            _split_labels(output, source, out, share, by, seed)
-        else:
-            _split_clicks(output, reading, source, out, share, by, seed, context or [])
+    arguments.check_out_folder(out)
+    arguments.check_share("--share", share)
+    output.record(folder=out, by=by, share=share, seed=seed)
+    names = LABELS if letor else CLICKS if reading.documents is None else CLICKS + DOCUMENTS
+    refuse_taken(out, names, force=force)
+    source = export.source(data)
+    if letor:
+        if not isinstance(source, Path):
+            raise OptionError("--ubi holds clicks and --letor labels. Give one of the two.")
+        _split_labels(output, source, out, share, by, seed)
+    else:
+        _split_clicks(output, reading, source, out, share, by, seed, context or [])
 
 
 def _split_clicks(

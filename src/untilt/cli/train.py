@@ -3,65 +3,41 @@
 from dataclasses import is_dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any, get_args
-
-import typer
+from typing import Any, get_args
 
 from untilt import catalog
 from untilt._core.addresses import place
 from untilt.cli import arguments, outputs
-from untilt.cli.arguments import AsJson, Verbose
-from untilt.cli.console import Output, speaking
-from untilt.cli.declared import method_option
+from untilt.cli.console import Output
+from untilt.cli.declared import argument, option, out_option
 from untilt.errors import check_choice
 
 
 def train(
-    data: Annotated[
-        Path,
-        typer.Argument(
-            metavar="LOG", help="A click log; or a LETOR file, with --letor.", parser=place
-        ),
-    ],
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", metavar="FILE", help="Where the ranker is written."),
-        outputs.WRITES,
-    ] = Path("ranker.untilt"),
+    data: Path = argument(..., "A click log; or a LETOR file, with --letor.", "LOG", parser=place),
+    out: Path = out_option(Path("ranker.untilt"), "Where the ranker is written.", "FILE"),
     card: outputs.Card = None,
-    method: Annotated[
-        str | None,
-        method_option(
-            "How position bias is corrected ({default weighting} where not given): "
-            "{weighting|objective}. `untilt methods` says what each is, and which need --bias."
-        ),
-    ] = None,
+    method: str | None = option(
+        None,
+        "How position bias is corrected ({default weighting} where not given): "
+        "{weighting|objective}. `untilt methods` says what each is, and which need --bias.",
+    ),
     bias: arguments.BiasOption = None,
-    ranker: Annotated[
-        str | None,
-        method_option("What is trained ({default ranker} where not given): {ranker}."),
-    ] = None,
-    trees: Annotated[
-        str,
-        typer.Option(
-            metavar="N|auto", help="Trees of a LambdaMART; auto: held-out queries choose."
-        ),
-    ] = "300",
-    clip: Annotated[
-        float | None,
-        typer.Option(min=0, help="Clip of a table: floor of theta, or ceiling of a ratio."),
-    ] = None,
-    letor: Annotated[
-        bool, typer.Option("--letor", help="LOG is a LETOR file with labels.")
-    ] = False,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads; all where not given.")
-    ] = None,
+    ranker: str | None = option(
+        None, "What is trained ({default ranker} where not given): {ranker}."
+    ),
+    trees: str = option(
+        "300", "Trees of a LambdaMART; auto: held-out queries choose.", metavar="N|auto"
+    ),
+    clip: float | None = option(
+        None, "Clip of a table: floor of theta, or ceiling of a ratio.", min=0
+    ),
+    letor: bool = option(False, "LOG is a LETOR file with labels."),
+    threads: int | None = option(None, "Threads; all where not given.", min=1),
     seed: arguments.Seed = 0,
     *,
     reading: arguments.LogOptions,
-    as_json: arguments.AsJson = False,
-    verbose: arguments.Verbose = False,
+    output: Output,
 ) -> None:
     """Train a ranker that corrects for position bias, and save it to one file.
 
@@ -72,33 +48,32 @@ def train(
 
     On human labels: [bold]untilt train train.txt --letor[/bold]
     """
-    with speaking(as_json=as_json, verbose=verbose) as output:
-        arguments.check_ranker_out(out, card)
-        from untilt.workflow.candidates import make_ranker
+    arguments.check_ranker_out(out, card)
+    from untilt.workflow.candidates import make_ranker
 
-        curve = arguments.parse_bias(bias)
-        model = make_ranker(
-            ranker,
-            method,
-            curve,
-            clip=clip,
-            trees=arguments.parse_count(trees, "--trees") or 300,
-            threads=threads,
-            seed=seed,
-        )
-        if letor:
-            from untilt.data.letor.read_letor import read_letor
+    curve = arguments.parse_bias(bias)
+    model = make_ranker(
+        ranker,
+        method,
+        curve,
+        clip=clip,
+        trees=arguments.parse_count(trees, "--trees") or 300,
+        threads=threads,
+        seed=seed,
+    )
+    if letor:
+        from untilt.data.letor.read_letor import read_letor
 
-            given: Any = read_letor(data, missing=reading.missing)
-        else:
-            context = arguments.context_of(curve)
-            given = reading.read_to_train(output, data, context=context)
-        model.fit(given)
-        model.save(out, card=card)
-        _report(output, model, out)
-        if card is not None:
-            output.record(card=card)
-            output.say(f"Its model card: {card}.")
+        given: Any = read_letor(data, missing=reading.missing)
+    else:
+        context = arguments.context_of(curve)
+        given = reading.read_to_train(output, data, context=context)
+    model.fit(given)
+    model.save(out, card=card)
+    _report(output, model, out)
+    if card is not None:
+        output.record(card=card)
+        output.say(f"Its model card: {card}.")
 
 
 def _report(out: Output, model: Any, path: Path) -> None:
@@ -126,36 +101,32 @@ def _report(out: Output, model: Any, path: Path) -> None:
 
 
 def methods(
-    kind: Annotated[
-        str | None,
-        typer.Argument(metavar="KIND", help="weighting, ranker, bias, ...; all where not given."),
-    ] = None,
-    as_json: AsJson = False,
-    verbose: Verbose = False,
+    kind: str | None = argument(None, "weighting, ranker, bias, ...; all where not given.", "KIND"),
+    *,
+    output: Output,
 ) -> None:
     """List the methods with what they are and what they need.
 
     Example: [bold]untilt methods weighting[/bold]
     """
-    with speaking(as_json=as_json, verbose=verbose) as output:
-        kinds: tuple[catalog.Kind, ...] = get_args(catalog.Kind)
-        if kind is not None:
-            check_choice("KIND", kind, kinds)
-        records = [each for each in catalog.methods() if kind in (None, each.kind)]
-        records.sort(key=lambda each: kinds.index(each.kind))
-        for name, group in groupby(records, key=lambda each: each.kind):
-            output.heading(name)
-            output.table(
-                ("name", "what it is", "needs"),
-                [(each.name, each.note, ", ".join(each.needs)) for each in group],
-            )
-        output.record(
-            methods=[
-                {
-                    "kind": each.kind, "name": each.name, "title": each.title, "note": each.note,
-                    "needs": each.needs, "rests_on": each.rests_on, "reference": each.reference,
-                    "class": f"{each.home}.{each.target}",
-                }
-                for each in records
-            ]
-        )  # fmt: skip
+    kinds: tuple[catalog.Kind, ...] = get_args(catalog.Kind)
+    if kind is not None:
+        check_choice("KIND", kind, kinds)
+    records = [each for each in catalog.methods() if kind in (None, each.kind)]
+    records.sort(key=lambda each: kinds.index(each.kind))
+    for name, group in groupby(records, key=lambda each: each.kind):
+        output.heading(name)
+        output.table(
+            ("name", "what it is", "needs"),
+            [(each.name, each.note, ", ".join(each.needs)) for each in group],
+        )
+    output.record(
+        methods=[
+            {
+                "kind": each.kind, "name": each.name, "title": each.title, "note": each.note,
+                "needs": each.needs, "rests_on": each.rests_on, "reference": each.reference,
+                "class": f"{each.home}.{each.target}",
+            }
+            for each in records
+        ]
+    )  # fmt: skip

@@ -1,14 +1,14 @@
 """`untilt watch`: has anything changed, and how does a new ranker do on live traffic?"""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from untilt._core.addresses import place
 from untilt.cli import arguments, outputs
-from untilt.cli.console import Output, rates_record, speaking
-from untilt.cli.declared import method_option
+from untilt.cli.console import Output, rates_record
+from untilt.cli.declared import argument, option
 from untilt.errors import OptionError
 
 if TYPE_CHECKING:
@@ -18,67 +18,39 @@ ALARM = 3  # the exit code; 1 is a bug of ours, 2 is bad input
 
 
 def watch(
-    log: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="LOG",
-            help="Click logs with times, such as the files of `untilt collect`.",
-            parser=place,
-        ),
-    ],
-    periods: Annotated[
-        int,
-        typer.Option(min=2, max=7, help="Parts of the time of equally many sessions; last is now."),
-    ] = 4,
-    new: Annotated[
-        str | None, typer.Option(metavar="NAME", help="A live ranker, to compare with --old.")
-    ] = None,
-    old: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The live ranker that was there before.")
-    ] = None,
-    arm: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN", help="Where the names of --new and --old stand; ranker if not given."
-        ),
-    ] = None,
-    team: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="For interleaved lists: 1 where the new ranker put a document, 2 for the old one.",
-        ),
-    ] = None,
-    top: Annotated[
-        int, typer.Option(min=1, help="Rankers are compared by first clicks at 1..top.")
-    ] = 3,
-    estimator: Annotated[
-        str | None,
-        method_option("Also draw the curve of each period: {bias}."),
-    ] = None,
-    level: Annotated[
-        float, typer.Option(help="1 minus the chance of a false alarm in one look.")
-    ] = 0.99,
-    drift: Annotated[
-        float, typer.Option(help="Stability index from which on a feature has drifted.")
-    ] = 0.2,
-    most_unseen: Annotated[
-        float, typer.Option(help="Share of never shown documents that raises an alarm.")
-    ] = 0.5,
-    page: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write one HTML page with everything."),
-        outputs.WRITES,
-    ] = None,
-    prometheus: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write figures in the text format of Prometheus."),
-        outputs.WRITES,
-    ] = None,
+    log: list[Path] = argument(
+        ..., "Click logs with times, such as the files of `untilt collect`.", "LOG", parser=place
+    ),
+    periods: int = option(
+        4, "Parts of the time of equally many sessions; last is now.", min=2, max=7
+    ),
+    new: str | None = option(None, "A live ranker, to compare with --old.", metavar="NAME"),
+    old: str | None = option(None, "The live ranker that was there before.", metavar="NAME"),
+    arm: str | None = option(
+        None, "Where the names of --new and --old stand; ranker if not given.", metavar="COLUMN"
+    ),
+    team: str | None = option(
+        None,
+        "For interleaved lists: 1 where the new ranker put a document, 2 for the old one.",
+        metavar="COLUMN",
+    ),
+    top: int = option(3, "Rankers are compared by first clicks at 1..top.", min=1),
+    estimator: str | None = option(None, "Also draw the curve of each period: {bias}."),
+    level: float = option(0.99, "1 minus the chance of a false alarm in one look."),
+    drift: float = option(0.2, "Stability index from which on a feature has drifted."),
+    most_unseen: float = option(0.5, "Share of never shown documents that raises an alarm."),
+    page: Path | None = option(
+        None, "Write one HTML page with everything.", metavar="FILE", writes=outputs.WRITES
+    ),
+    prometheus: Path | None = option(
+        None,
+        "Write figures in the text format of Prometheus.",
+        metavar="FILE",
+        writes=outputs.WRITES,
+    ),
     *,
     reading: arguments.LogOptions,
-    as_json: arguments.AsJson = False,
-    verbose: arguments.Verbose = False,
+    output: Output,
 ) -> None:
     """Compare the last period of a log with those before: reading, clicks, features, documents.
 
@@ -92,27 +64,26 @@ def watch(
     from untilt._core.files import replacing
     from untilt.serving.watch import watch as watched
 
-    with speaking(as_json=as_json, verbose=verbose) as output:
-        arguments.check_out(page)
-        arguments.check_out(prometheus)
-        arguments.check_share("--level", level)
-        clicks = reading.read(
-            output, log, context=[] if arm is None else [arm], collapse=False,
-            labels=[] if team is None else [team],
-        )  # fmt: skip
-        found = watched(
-            clicks, periods=periods, new=new, old=old, arm=arm, team=team, top=top, level=level,
-            drift=drift, most_unseen=most_unseen, estimator=_made(estimator),
-        )  # fmt: skip
-        output.show(found.view())
-        output.record(**_record(found, output))
-        from untilt.serving.watch_page import prometheus_text, watch_page
+    arguments.check_out(page)
+    arguments.check_out(prometheus)
+    arguments.check_share("--level", level)
+    clicks = reading.read(
+        output, log, context=[] if arm is None else [arm], collapse=False,
+        labels=[] if team is None else [team],
+    )  # fmt: skip
+    found = watched(
+        clicks, periods=periods, new=new, old=old, arm=arm, team=team, top=top, level=level,
+        drift=drift, most_unseen=most_unseen, estimator=_made(estimator),
+    )  # fmt: skip
+    output.show(found.view())
+    output.record(**_record(found, output))
+    from untilt.serving.watch_page import prometheus_text, watch_page
 
-        for path, text in ((page, watch_page), (prometheus, prometheus_text)):
-            if path is not None:
-                with replacing(path) as temporary:
-                    temporary.write_text(text(found), encoding="utf-8")
-                output.path("Written", path)
+    for path, text in ((page, watch_page), (prometheus, prometheus_text)):
+        if path is not None:
+            with replacing(path) as temporary:
+                temporary.write_text(text(found), encoding="utf-8")
+            output.path("Written", path)
     if found.alarms:
         raise typer.Exit(ALARM)
 
