@@ -86,7 +86,7 @@ from untilt.evaluation.live import team_draft as team_draft
 from untilt.evaluation.null_tests import null_tests as null_tests
 from untilt.evaluation.slots import RankMetric as RankMetric
 from untilt.evaluation.systems import shown as shown
-from untilt.exports.check import check_export as check_export
+from untilt.exports.format import check_export as check_export
 from untilt.exports.format import export_model as export_model
 from untilt.exports.judgments import Judgments as Judgments
 from untilt.exports.judgments import click_judgments as click_judgments

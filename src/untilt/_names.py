@@ -130,8 +130,7 @@ NAMESPACES = {
     "exports": Namespace(
         (),
         {
-            "untilt.exports.check": "check_export",
-            "untilt.exports.format": "export_model",
+            "untilt.exports.format": "check_export export_model",
             "untilt.exports.judgments": "Judgments click_judgments",
         },
     ),

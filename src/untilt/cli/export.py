@@ -13,8 +13,7 @@ from untilt.cli.declared import argument, option, out_option
 from untilt.errors import OptionError
 
 if TYPE_CHECKING:
-    from untilt.exports.check import ExportCheck
-    from untilt.exports.format import Exported
+    from untilt.exports.format import ExportCheck, Exported
 
 DIFFERS = 1  # exit code: the written model does not score as the ranker does
 
@@ -82,7 +81,7 @@ def _tell(output: Output, written: "Exported", kind: str) -> None:
 
 
 def _check(output: Output, model: Any, written: "Exported", features: Any, indptr: Any) -> bool:
-    from untilt.exports.check import check_export
+    from untilt.exports.format import check_export
 
     found = check_export(model, written.path, features, written.to, indptr=indptr)
     output.heading("the same scores?")
@@ -103,7 +102,7 @@ def _check(output: Output, model: Any, written: "Exported", features: Any, indpt
 
 
 def _rows(found: "ExportCheck") -> list[tuple[str, str]]:
-    from untilt.exports.check import TOLERANCE
+    from untilt.exports.format import TOLERANCE
 
     rows = [
         ("rows", f"{found.rows:,}"),
@@ -119,7 +118,7 @@ def _rows(found: "ExportCheck") -> list[tuple[str, str]]:
 
 def _sample(path: Path, model: Any) -> tuple[Any, Any]:
     """(features, indptr) of a table with the ranker's features, lists by query_id."""
-    from untilt.exports.check import read_sample
+    from untilt.exports.format import read_sample
 
     if not path.exists():
         raise OptionError(f"--check {path}: there is no such file. Check the path.")
