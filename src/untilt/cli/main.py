@@ -1,4 +1,4 @@
-"""The command line. One file per command; this one only gathers them."""
+"""The command line. One file per kind of command; this one only gathers them."""
 
 import atexit
 import os
@@ -23,21 +23,14 @@ from untilt.cli.arguments import CommandWithMethods, plain_flag
 from untilt.cli.audit import audit, plan
 from untilt.cli.bias import bias
 from untilt.cli.clickmodels import clickmodels
-from untilt.cli.collapse import collapse
 from untilt.cli.declared import expanded
-from untilt.cli.demo import demo
 from untilt.cli.evaluate import evaluate
-from untilt.cli.export import export
-from untilt.cli.judgments import judgments
+from untilt.cli.export import export, judgments, score
+from untilt.cli.logs import collapse, simulate, split
 from untilt.cli.reproduce import reproduce
-from untilt.cli.run import report, run
-from untilt.cli.score import score
-from untilt.cli.select import select
-from untilt.cli.serve import collect, serve
-from untilt.cli.simulate import simulate
-from untilt.cli.split import split
-from untilt.cli.train import methods, train
-from untilt.cli.watch import watch
+from untilt.cli.run import demo, report, run
+from untilt.cli.serve import collect, serve, watch
+from untilt.cli.train import methods, select, train
 from untilt.errors import UntiltError
 
 # Exit codes: the input or an option is wrong; Ctrl-C; ended by SIGTERM.

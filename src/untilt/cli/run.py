@@ -1,4 +1,4 @@
-"""`untilt run`: from a log to a decision, in one command."""
+"""`untilt run`, `report` and `demo`: from a log to a decision, in one command."""
 
 import sys
 from dataclasses import asdict, dataclass
@@ -183,3 +183,24 @@ def report(
         page = write_report(decision, out or figures.with_name("report.html"))
     output.record(figures=figures, report=page, title=decision.title)
     output.say(f"Report: {page}")
+
+
+def demo(
+    quick: bool = option(False, "Less data: seconds, rougher."),
+    out: Path = out_option(Path("untilt-demo"), "Where the results go.", "FOLDER"),
+    seed: arguments.Seed = 0,
+    force: outputs.Force = False,
+    *,
+    output: Output,
+) -> None:
+    """Show every step on data made here: clicks, their tilt, a ranker without it, and a report.
+
+    Nothing is needed and nothing is fetched. Takes about half a minute.
+
+    Example: [bold]untilt demo --quick[/bold]
+    """
+    from untilt.cli.demo import FULL, QUICK
+    from untilt.cli.demo import run as run_steps
+
+    arguments.check_out_folder(out)
+    run_steps(output, QUICK if quick else FULL, out, seed=seed, force=force)
