@@ -139,29 +139,11 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (
-    demo,
-    run,
-    report,
-    simulate,
-    audit,
-    plan,
-    bias,
-    clickmodels,
-    collapse,
-    split,
-    train,
-    evaluate,
-    select,
-    score,
-    watch,
-    reproduce,
-    export,
-    judgments,
-    serve,
-    collect,
-    methods,
-):
+COMMANDS = (
+    demo, run, report, simulate, audit, plan, bias, clickmodels, collapse, split, train, evaluate,
+    select, score, watch, reproduce, export, judgments, serve, collect, methods,
+)  # fmt: skip
+for command in COMMANDS:
     app.command(cls=CommandWithMethods)(expanded(command))
 
 
