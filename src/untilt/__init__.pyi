@@ -131,7 +131,7 @@ from untilt.selection.select import select as select
 from untilt.serving.watch import watch as watch
 from untilt.simulation.grids import grid_examination as grid_examination
 from untilt.simulation.grids import simulate_grid as simulate_grid
-from untilt.simulation.parquet import simulate_to_parquet as simulate_to_parquet
+from untilt.simulation.simulate import simulate_to_parquet as simulate_to_parquet
 from untilt.simulation.production import production_ranker as production_ranker
 from untilt.simulation.production import production_rankers as production_rankers
 from untilt.simulation.simulate import simulate as simulate

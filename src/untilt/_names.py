@@ -91,7 +91,7 @@ NAMESPACES = {
         ("protocol",),
         {
             "untilt.simulation.grids": "grid_examination simulate_grid",
-            "untilt.simulation.parquet": "simulate_to_parquet",
+            "untilt.simulation.simulate": "simulate_to_parquet",
             "untilt.simulation.production": "production_ranker production_rankers",
             "untilt.simulation.synthetic": "make_judged",
         },

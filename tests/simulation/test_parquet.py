@@ -7,7 +7,7 @@ import pytest
 from untilt import JudgedLists, catalog, read_log, simulate
 from untilt.errors import OptionError
 from untilt.simulation import parquet as module
-from untilt.simulation.parquet import simulate_to_parquet
+from untilt.simulation.simulate import simulate_to_parquet
 
 PROTOCOLS = [record.load() for record in catalog.methods("protocol")]
 KINDS = pytest.mark.parametrize("kind", PROTOCOLS, ids=lambda kind: kind.name)

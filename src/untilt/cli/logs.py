@@ -24,8 +24,8 @@ from untilt.workflow.options import SplitBy
 if TYPE_CHECKING:
     from untilt.data.judged import JudgedLists
     from untilt.data.read.ubi import Ubi
-    from untilt.simulation.parquet import SimulatedFiles
     from untilt.simulation.protocols import Protocol
+    from untilt.simulation.simulate import SimulatedFiles
 
 
 # What is written, all of one simulation.
@@ -97,7 +97,7 @@ def simulate(
     As OpenSearch would export it, too: [bold]untilt simulate --out sim --as-ubi[/bold]
     """
     from untilt.data.letor.write_letor import write_letor
-    from untilt.simulation.parquet import simulate_to_parquet, write_ubi
+    from untilt.simulation.simulate import simulate_to_parquet, write_ubi
 
     _check_folder(out)
     names = FILES | (UBI_FILES if ubi else {})
