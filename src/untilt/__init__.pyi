@@ -131,10 +131,10 @@ from untilt.selection.select import select as select
 from untilt.serving.watch import watch as watch
 from untilt.simulation.grids import grid_examination as grid_examination
 from untilt.simulation.grids import simulate_grid as simulate_grid
-from untilt.simulation.simulate import simulate_to_parquet as simulate_to_parquet
 from untilt.simulation.production import production_ranker as production_ranker
 from untilt.simulation.production import production_rankers as production_rankers
 from untilt.simulation.simulate import simulate as simulate
+from untilt.simulation.simulate import simulate_to_parquet as simulate_to_parquet
 from untilt.simulation.synthetic import make_judged as make_judged
 from untilt.weighting.base import is_consistent as is_consistent
 from untilt.weighting.tables import IPS as IPS

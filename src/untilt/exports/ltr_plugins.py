@@ -17,25 +17,23 @@ import numpy as np
 from untilt._core.arrays import FloatArray
 from untilt.catalog import method
 from untilt.errors import FileFormatError, OptionError
-from untilt.exports.engine_trees import (
-    Nodes,
-    below,
-    indices,
-    leaf_of,
-    linear_single,
-    read_json,
-    single_of,
-    summed,
-)
 from untilt.exports.format import CONSTANT, ExportFiles, Format, Target
 from untilt.exports.forms import (
     Forest,
     LinearForm,
+    Nodes,
     SingleArray,
     Tree,
+    below,
     check_depth,
     check_names,
+    indices,
+    leaf_of,
+    linear_single,
     next32,
+    read_json,
+    single_of,
+    summed,
     text32,
 )
 from untilt.facts import Fact, note, warning

@@ -23,9 +23,16 @@ from untilt._core.arrays import AnyArray, FloatArray
 from untilt._version import __version__
 from untilt.catalog import method
 from untilt.errors import FileFormatError
-from untilt.exports.engine_trees import Nodes, not_above, summed
 from untilt.exports.format import ExportFiles, Format, Target
-from untilt.exports.forms import Forest, LinearForm, NetworkForm, SingleArray
+from untilt.exports.forms import (
+    Forest,
+    LinearForm,
+    NetworkForm,
+    Nodes,
+    SingleArray,
+    not_above,
+    summed,
+)
 from untilt.networks.mlp import Network
 
 # Tried with onnxruntime 1.17 and 1.31.

@@ -22,8 +22,15 @@ import numpy as np
 from untilt._core.arrays import BoolArray, FloatArray
 from untilt.catalog import method
 from untilt.errors import FileFormatError, OptionError
-from untilt.exports.engine_trees import (
+from untilt.exports.format import CONSTANT, ExportFiles, Format, Target
+from untilt.exports.forms import (
+    Forest,
+    LinearForm,
     Nodes,
+    SingleArray,
+    Tree,
+    check_depth,
+    check_names,
     indices,
     leaf_of,
     linear_single,
@@ -31,15 +38,6 @@ from untilt.exports.engine_trees import (
     read_json,
     single_of,
     summed,
-)
-from untilt.exports.format import CONSTANT, ExportFiles, Format, Target
-from untilt.exports.forms import (
-    Forest,
-    LinearForm,
-    SingleArray,
-    Tree,
-    check_depth,
-    check_names,
     text32,
 )
 from untilt.facts import Fact, warning

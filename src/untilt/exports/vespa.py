@@ -19,16 +19,19 @@ from untilt._core.arrays import BoolArray, FloatArray
 from untilt._version import __version__
 from untilt.catalog import method
 from untilt.errors import FileFormatError
-from untilt.exports.engine_trees import Nodes, indices, read_json, summed
 from untilt.exports.format import ExportFiles, Format, Target
 from untilt.exports.forms import (
     Forest,
     LinearForm,
+    Nodes,
     SingleArray,
     Tree,
     check_depth,
     check_names,
+    indices,
     next32,
+    read_json,
+    summed,
     text32,
 )
 from untilt.facts import Fact, note

@@ -15,9 +15,20 @@ import numpy as np
 
 from untilt._core.arrays import BoolArray, FloatArray, IntArray
 from untilt.catalog import method
-from untilt.exports.engine_trees import Nodes, below, indices, read_json, single_of, summed
 from untilt.exports.format import ExportFiles, Format, Target
-from untilt.exports.forms import Forest, SingleArray, Tree, next32, text32
+from untilt.exports.forms import (
+    Forest,
+    Nodes,
+    SingleArray,
+    Tree,
+    below,
+    indices,
+    next32,
+    read_json,
+    single_of,
+    summed,
+    text32,
+)
 from untilt.facts import note
 
 XGBOOST_OBJECTIVE = note(
