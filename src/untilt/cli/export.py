@@ -162,10 +162,9 @@ def judgments(
     form = judgment_format(out, to)
     if bias is None:
         raise OptionError(
-            "judgments need the position bias (--bias FILE, or a curve such as "
-            "power-law:1): without it they would be click rates. Estimate it: "
-            "`untilt bias LOG --out bias.json`. For lists in random order give "
-            "--bias none."
+            "judgments need the position bias (--bias FILE, or a curve such as power-law:1): "
+            "without it they would be click rates. Estimate it: `untilt bias LOG --out bias.json`. "
+            "For lists in random order give --bias none."
         )
     curve = arguments.parse_bias(bias)
     context = arguments.context_of(curve)

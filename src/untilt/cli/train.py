@@ -227,9 +227,8 @@ def _candidates(
 
     if bias is None:
         raise OptionError(
-            "select corrects held-out clicks by the position bias: --bias bias.json "
-            "of `untilt bias LOG --out bias.json`, or a curve such as --bias "
-            "power-law:1."
+            "select corrects held-out clicks by the position bias: --bias bias.json of `untilt "
+            "bias LOG --out bias.json`, or a curve such as --bias power-law:1."
         )
     counts = [arguments.parse_count(each, "--trees") or 300 for each in trees or ["300"]]
     usual = catalog.names("weighting", choose="usual in select")

@@ -138,10 +138,9 @@ def check_ranker(ranker: LambdaMART, params: Mapping[str, Any] | None, max_bin: 
     weighting = ranker.weighting
     if isinstance(weighting, str) or isinstance(ranker.n_trees, str):
         raise OptionError(
-            "weighting='auto' and n_trees='auto' choose by held-out queries of the "
-            "whole log, and no worker has it. Choose on one machine, on a share of "
-            "the queries (⟦read_log(..., sample_queries=0.1)|--sample-queries 0.1⟧), "
-            "and train that with workers."
+            "weighting='auto' and n_trees='auto' choose by held-out queries of the whole log, and "
+            "no worker has it. Choose on one machine, on a share of the queries (⟦read_log(..., "
+            "sample_queries=0.1)|--sample-queries 0.1⟧), and train that with workers."
         )
     if isinstance(weighting, PooledWeighting):
         raise OptionError(

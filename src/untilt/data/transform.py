@@ -254,9 +254,8 @@ def _check(weights: Mapping[str, float], columns: Mapping[str, FloatArray], name
             hint = did_you_mean(str(column), list(columns))
             raise ColumnError(
                 phrase(
-                    "there is no label column {column:r}. This log has: {what}.{hint} "
-                    "Further columns are read with ⟦read_log(..., labels=[...])|--label "
-                    "NAME⟧.",
+                    "there is no label column {column:r}. This log has: {what}.{hint} Further "
+                    "columns are read with ⟦read_log(..., labels=[...])|--label NAME⟧.",
                     column=column,
                     what=", ".join(columns),
                     hint=hint,

@@ -111,10 +111,9 @@ def _check_log(
     shown = np.bincount(log.document, minlength=log.n_documents) > 0
     if documents is None and not drop_unshown and not shown.all():
         raise OptionError(
-            f"{np.count_nonzero(~shown):,} documents are shown by no list, and "
-            "impressions cannot hold them. Write them to a second file with "
-            "⟦documents='documents.parquet'⟧, or leave them out with "
-            "drop_unshown=True."
+            f"{np.count_nonzero(~shown):,} documents are shown by no list, and impressions cannot "
+            "hold them. Write them to a second file with ⟦documents='documents.parquet'⟧, or leave "
+            "them out with drop_unshown=True."
         )
 
 

@@ -166,10 +166,9 @@ def _nested(tree: Tree, names: list[str]) -> str:
 def _linear(form: LinearForm, engine: str) -> str:
     if form.fill:
         raise OptionError(
-            f"{engine} LTR counts a missing feature as 0 in a linear model, and this "
-            f"ranker counts it as {form.fill:g}. Read the log with ⟦missing=0.0⟧ and "
-            "train again, or let the feature's query give that value itself and train "
-            "without missing values."
+            f"{engine} LTR counts a missing feature as 0 in a linear model, and this ranker counts "
+            f"it as {form.fill:g}. Read the log with ⟦missing=0.0⟧ and train again, or let the "
+            "feature's query give that value itself and train without missing values."
         )
     weights = dict(zip(form.names, form.weights.astype(np.float32), strict=True))
     pairs = (f"{json.dumps(n, ensure_ascii=False)}:{text32(w)}" for n, w in weights.items())

@@ -221,10 +221,9 @@ def _nested(tree: Tree, names: list[str], powers: list[int], knows_missing: bool
 def _linear(form: LinearForm, target: Target) -> str:
     if form.fill:
         raise OptionError(
-            "Solr counts a missing feature as 0 in a linear model, and this ranker "
-            f"counts it as {form.fill:g}. Read the log with ⟦missing=0.0⟧ and train "
-            "again, or give the features that default in Solr's feature store and "
-            "train without missing values."
+            "Solr counts a missing feature as 0 in a linear model, and this ranker counts it as "
+            f"{form.fill:g}. Read the log with ⟦missing=0.0⟧ and train again, or give the features "
+            "that default in Solr's feature store and train without missing values."
         )
     weights = form.weights.astype(np.float32)
     params = {"weights": {n: text32(w) for n, w in zip(form.names, weights, strict=True)}}

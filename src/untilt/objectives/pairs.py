@@ -232,10 +232,9 @@ class MapObjective:
         """The same objective with weights that will not change; lists keep their labels."""
         if offset is not None:
             raise OptionError(
-                "⟦metric='map'⟧ cannot take an affine correction: swapping two "
-                "documents of the same label changes nothing, so the correction would "
-                "reach only some of the pairs. Use ⟦metric='dcg'⟧ with this "
-                "weighting, or a bias without eps_plus and eps_minus."
+                "⟦metric='map'⟧ cannot take an affine correction: swapping two documents of the "
+                "same label changes nothing, so the correction would reach only some of the pairs. "
+                "Use ⟦metric='dcg'⟧ with this weighting, or a bias without eps_plus and eps_minus."
             )
         return replace(self, table=table)
 

@@ -289,9 +289,8 @@ _ASKS = (_READ, _CLICK, _LIKE)
 def _check(log: ClickLog, periods: int) -> None:
     if log.time is None:
         raise OptionError(
-            "this log does not say when its sessions were, so nothing can have "
-            "changed in it. Read it with collapse=False and a column of times: "
-            "⟦columns={'timestamp': 'the column'}⟧."
+            "this log does not say when its sessions were, so nothing can have changed in it. Read "
+            "it with collapse=False and a column of times: ⟦columns={'timestamp': 'the column'}⟧."
         )
     if not 2 <= periods <= MOST_PERIODS:
         raise OptionError(

@@ -120,9 +120,8 @@ def _draw_queries(rng: np.random.Generator, judged: JudgedLists, share: float) -
     teaches = _highest(judged) > -_highest(judged, sign=-1.0)
     if not teaches.any():
         raise OptionError(
-            "a production ranker learns from pairs, and no query here has two "
-            "different labels. Give simulate its scores instead: simulate(..., "
-            "⟦ranker=scores⟧)."
+            "a production ranker learns from pairs, and no query here has two different labels. "
+            "Give simulate its scores instead: simulate(..., ⟦ranker=scores⟧)."
         )
     if not teaches[order[:wanted]].any():
         # Small sets with many all-zero queries: the last query becomes one with a pair.

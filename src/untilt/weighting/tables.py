@@ -200,9 +200,8 @@ class BayesIPS(_FromBias):
         if trust is None:
             raise OptionError(
                 "BayesIPS needs a bias with eps_plus and eps_minus: ⟦estimate it with "
-                "TrustEM|`untilt bias LOG --method trust-em --out bias.json` makes "
-                "one⟧⟦, or give KnownBias(examination, eps_plus=..., eps_minus=...)| "
-                "⟧."
+                "TrustEM|`untilt bias LOG --method trust-em --out bias.json` makes one⟧⟦, or give "
+                "KnownBias(examination, eps_plus=..., eps_minus=...)| ⟧."
             )
         _check_trust(trust, trust[0] + trust[1] > 0, "eps_plus or eps_minus must be above 0")
 
@@ -520,8 +519,7 @@ class ExaminationWeights(SessionWeighting):
         lost = float(np.sum((log.label * log.row_count)[never]))
         if lost and not self.clip:
             raise OptionError(
-                f"{lost:,.0f} of {np.sum(log.label * log.row_count):,.0f} clicks stand "
-                f"where nobody looks under {name}: their weight would be infinite. "
-                "Give a clip such as ⟦clip=0.05⟧, or another model: "
-                "ut.compare_click_models says which fits."
+                f"{lost:,.0f} of {np.sum(log.label * log.row_count):,.0f} clicks stand where "
+                f"nobody looks under {name}: their weight would be infinite. Give a clip such as "
+                "⟦clip=0.05⟧, or another model: ut.compare_click_models says which fits."
             )

@@ -503,9 +503,8 @@ class _TrialJudge:
         )
         if len(self._slates.document) == 0:
             raise OptionError(
-                "C='search' found no click in a list of two or more documents of the "
-                "validation data. Give fit(log, ⟦valid=...⟧) more of it, or a number "
-                "for C."
+                "C='search' found no click in a list of two or more documents of the validation "
+                "data. Give fit(log, ⟦valid=...⟧) more of it, or a number for C."
             )
 
     def trial(self, C: float, solution: Solution) -> Trial:

@@ -303,15 +303,13 @@ class PairwiseTrustRanker(NetworkRanker):
         check_choice("preference", self.preference, PREFERENCES)
         if self.preference == "pairs" and self.relevance != "network":
             raise OptionError(
-                "preference='pairs' is a network on two documents and needs "
-                f"⟦relevance='network'⟧. Got {self.relevance!r} instead; with a table "
-                "every pair has a value of its own."
+                "preference='pairs' is a network on two documents and needs ⟦relevance='network'⟧. "
+                f"Got {self.relevance!r} instead; with a table every pair has a value of its own."
             )
         if self.em == "mini-batch" and self.relevance != "network":
             raise OptionError(
-                f"mini-batches need ⟦relevance='network'⟧. Got {self.relevance!r} "
-                "instead; em='full-batch' takes it, and widths=() makes a network a "
-                "linear model."
+                f"mini-batches need ⟦relevance='network'⟧. Got {self.relevance!r} instead; "
+                "em='full-batch' takes it, and widths=() makes a network a linear model."
             )
         self._check_network()
         check_rounds("max_steps", self.max_steps)
