@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from untilt import catalog
 from untilt._core.progress import progress
 from untilt.cli import arguments, outputs
-from untilt.cli.console import Output
+from untilt.cli.console import Output, attributes
 from untilt.cli.declared import option, out_option
 from untilt.errors import IdentifiabilityError, OptionError
 from untilt.evaluation.options import LevelOptions
@@ -187,22 +187,8 @@ def _shaped(found: "PositionBias", shape: Shape) -> "PositionBias":
 
 
 def _report(out: Output, found: "PositionBias", log: "ClickLog") -> None:
-    out.record(
-        method=found.method,
-        examination=found.examination,
-        std_error=found.std_error,
-        low=found.low,
-        high=found.high,
-        has_interval=found.has_interval,
-        eps_plus=found.eps_plus,
-        eps_minus=found.eps_minus,
-        level=found.level,
-        relative=found.relative,
-        eta=found.eta,
-        effective_queries=found.effective_queries,
-        assumes=found.assumes,
-        status=found.status,
-    )
+    names = "method examination std_error low high has_interval eps_plus eps_minus level relative"
+    out.record(**attributes(found, f"{names} eta effective_queries assumes status"))
     from untilt.bias.curve import NO_INTERVAL
 
     scale = "relative to position 1" if found.relative else "absolute"
@@ -248,10 +234,7 @@ def _report_contexts(out: Output, estimator: Any) -> "dict[str, PositionBias]":
             {
                 "name": name,
                 "sessions": sessions,
-                "examination": curve.examination,
-                "std_error": curve.std_error,
-                "low": curve.low,
-                "high": curve.high,
+                **attributes(curve, "examination std_error low high"),
             }
             for name, (sessions, curve) in examples.items()
         ]

@@ -228,6 +228,11 @@ def plain(value: Any, said: Callable[[str], str] = str) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
+def attributes(value: Any, names: str) -> dict[str, Any]:
+    """Attributes of a value by their names, with a space between, for a record."""
+    return {name: getattr(value, name) for name in names.split()}
+
+
 COLUMNS = ("position", "shown", "rate", "interval", "")
 
 
@@ -252,13 +257,4 @@ def rates_table(rates: "ClickRates") -> tuple[tuple[str, ...], list[tuple[str, .
 
 def rates_record(rates: "ClickRates") -> dict[str, Any]:
     """Plain columns for JSON."""
-    return {
-        "position": rates.position,
-        "impressions": rates.impressions,
-        "clicks": rates.clicks,
-        "rate": rates.rate,
-        "std_error": rates.std_error,
-        "low": rates.low,
-        "high": rates.high,
-        "level": rates.level,
-    }
+    return attributes(rates, "position impressions clicks rate std_error low high level")
