@@ -23,16 +23,8 @@ from untilt._core.arrays import AnyArray, FloatArray
 from untilt._version import __version__
 from untilt.catalog import method
 from untilt.errors import FileFormatError
+from untilt.exports import forms
 from untilt.exports.format import ExportFiles, Format, Target
-from untilt.exports.forms import (
-    Forest,
-    LinearForm,
-    NetworkForm,
-    Nodes,
-    SingleArray,
-    not_above,
-    summed,
-)
 from untilt.networks.mlp import Network
 
 # Tried with onnxruntime 1.17 and 1.31.
@@ -50,23 +42,25 @@ class OnnxModel(Format):
     """A graph from features to scores."""
 
     endings: ClassVar[Mapping[type[Any], str]] = {
-        Forest: ".onnx", LinearForm: ".onnx", NetworkForm: ".onnx",
+        forms.Forest: ".onnx", forms.LinearForm: ".onnx", forms.NetworkForm: ".onnx",
     }  # fmt: skip
 
-    def files(self, form: Forest | LinearForm | NetworkForm, target: Target) -> ExportFiles:
+    def files(
+        self, form: forms.Forest | forms.LinearForm | forms.NetworkForm, target: Target
+    ) -> ExportFiles:
         """The model alone."""
         graph = OnnxGraph()
         x = graph.add("Cast", _INPUT, to=_DOUBLE)
-        if isinstance(form, Forest):
+        if isinstance(form, forms.Forest):
             score = _ensemble(graph, form, x)
-        elif isinstance(form, LinearForm):
+        elif isinstance(form, forms.LinearForm):
             score = _linear(graph, form, x)
         else:
             score = _networks(graph, form, x)
         graph.add("Cast", score, to=_FLOAT, output=_OUTPUT)
         return ExportFiles(graph.model(target.name, form.names))
 
-    def scores(self, path: Path, names: tuple[str, ...], features: SingleArray) -> FloatArray:  # noqa: ARG002
+    def scores(self, path: Path, names: tuple[str, ...], features: forms.SingleArray) -> FloatArray:  # noqa: ARG002
         """By onnxruntime where it is installed, else by an evaluator of the operators."""
         return run_onnx(path, features)
 
@@ -74,7 +68,7 @@ class OnnxModel(Format):
 # ---- the graphs
 
 
-def _ensemble(graph: "OnnxGraph", forest: Forest, x: str) -> str:
+def _ensemble(graph: "OnnxGraph", forest: forms.Forest, x: str) -> str:
     columns: dict[str, list[Any]] = {
         name: []
         for name in ("treeids", "nodeids", "featureids", "truenodeids", "falsenodeids",
@@ -112,7 +106,7 @@ def _ensemble(graph: "OnnxGraph", forest: Forest, x: str) -> str:
     )
 
 
-def _linear(graph: "OnnxGraph", form: LinearForm, x: str) -> str:
+def _linear(graph: "OnnxGraph", form: forms.LinearForm, x: str) -> str:
     x = _filled(graph, x, form.fill)
     weights = graph.constant(form.weights[:, None].astype(np.float64))
     return graph.add("Add", graph.add("MatMul", x, weights), graph.number(form.constant))
@@ -125,7 +119,7 @@ def _filled(graph: "OnnxGraph", x: str, fill: float | None) -> str:
     return graph.add("Where", graph.add("IsNaN", x), graph.number(fill), x)
 
 
-def _networks(graph: "OnnxGraph", form: NetworkForm, x: str) -> str:
+def _networks(graph: "OnnxGraph", form: forms.NetworkForm, x: str) -> str:
     """The sum of the parts."""
     x, total = _filled(graph, x, form.fill), ""
     for weight, network, as_share in form.parts:
@@ -293,7 +287,7 @@ def _varint(value: int) -> bytes:
 # ---- reading it back: by onnxruntime where it is installed, else operator by operator with NumPy
 
 
-def run_onnx(path: Path, features: SingleArray) -> FloatArray:
+def run_onnx(path: Path, features: forms.SingleArray) -> FloatArray:
     """onnxruntime where it is installed, else the operators by NumPy."""
     if find_spec("onnxruntime") is None:
         return run_onnx_operators(path, features)
@@ -308,7 +302,7 @@ def run_onnx(path: Path, features: SingleArray) -> FloatArray:
     return np.asarray(score, np.float64)[:, 0]
 
 
-def run_onnx_operators(path: Path, features: SingleArray) -> FloatArray:
+def run_onnx_operators(path: Path, features: forms.SingleArray) -> FloatArray:
     """The operators that untilt writes, one after the other."""
     graph = _fields(_fields(path.read_bytes())[7][0])
     values: dict[str, Any] = {"features": features}
@@ -341,7 +335,7 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
 
 def _ensemble_scores(attributes: dict[str, Any], features: FloatArray) -> Any:
     """Sums of the leaves' weights in double precision; the output is single."""
-    nodes = Nodes.empty()
+    nodes = forms.Nodes.empty()
     tree = attributes["nodes_treeids"]
     starts = [n for n, number in enumerate(tree) if n == 0 or number != tree[n - 1]]
     first = dict(zip((tree[n] for n in starts), starts, strict=True))
@@ -365,7 +359,7 @@ def _ensemble_scores(attributes: dict[str, Any], features: FloatArray) -> Any:
         else:
             nodes.add(feature, values[at], nan_left=bool(tracks), left=start + left,
                       right=start + right)  # fmt: skip
-    total = summed(nodes.leaves(features, not_above, np.float64), np.float64)
+    total = forms.summed(nodes.leaves(features, forms.not_above, np.float64), np.float64)
     return total.astype(np.float32)[:, None]
 
 

@@ -15,14 +15,7 @@ from untilt.clickmodels.examination import UBM
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, check_choice
 from untilt.facts import note
-from untilt.weighting.base import (
-    Against,
-    ClickWeights,
-    JointWeighting,
-    SessionWeighting,
-    Weighting,
-    theta_up_to,
-)
+from untilt.weighting import base
 
 BOOSTING_ROUNDS = note("bias.boosting-rounds", "after {rounds} boosting rounds")
 CLICKS_PROPORTIONAL = note(
@@ -39,7 +32,7 @@ NO_CLICKS_PROPORTIONAL = note(
     note="clicks as they are, the position bias left in", aliases=("naive",), default=True,
 )  # fmt: skip
 @dataclass(frozen=True)
-class Naive(Weighting):
+class Naive(base.Weighting):
     """W[k, l] = 1: clicks as they are. What a ranker learns from is then the old order too."""
 
     def table(self, depth: int) -> FloatArray:
@@ -52,7 +45,7 @@ class Naive(Weighting):
 
 
 @dataclass(frozen=True)
-class _FromBias(Weighting):
+class _FromBias(base.Weighting):
     """Base of the tables that need a curve; arrays and given curves are taken as well."""
 
     bias: BiasLike
@@ -84,7 +77,7 @@ class IPS(_FromBias):
     """
 
     clip: float = 0.0
-    against: Against = "unclicked"
+    against: base.Against = "unclicked"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,12 +89,12 @@ class IPS(_FromBias):
 
     def table(self, depth: int) -> FloatArray:
         """1 / max(clip, theta_k) in each row."""
-        theta = theta_up_to(self.bias, depth)
+        theta = base.theta_up_to(self.bias, depth)
         return np.repeat(1 / np.maximum(self.clip, theta)[:, None], depth, axis=1)
 
     def sides(self, depth: int) -> tuple[FloatArray, FloatArray]:
         """1 / max(clip, theta) and 1."""
-        return 1 / np.maximum(self.clip, theta_up_to(self.bias, depth)), np.ones(depth)
+        return 1 / np.maximum(self.clip, base.theta_up_to(self.bias, depth)), np.ones(depth)
 
 
 @method(
@@ -118,12 +111,12 @@ class PNS(_FromBias):
 
     def table(self, depth: int) -> FloatArray:
         """theta_l in each column."""
-        theta = theta_up_to(self.bias, depth)
+        theta = base.theta_up_to(self.bias, depth)
         return np.repeat(theta[None, :], depth, axis=0)
 
     def sides(self, depth: int) -> tuple[FloatArray, FloatArray]:
         """1 and theta."""
-        return np.ones(depth), theta_up_to(self.bias, depth)
+        return np.ones(depth), base.theta_up_to(self.bias, depth)
 
 
 ClipOf = Literal["ratio", "clicked"]
@@ -165,14 +158,14 @@ class PRS(_FromBias):
 
     def table(self, depth: int) -> FloatArray:
         """min(clip, theta_l / theta_k), or theta_l / max(clip, theta_k)."""
-        theta = theta_up_to(self.bias, depth)
+        theta = base.theta_up_to(self.bias, depth)
         if self.clip_of == "clicked":
             return theta[None, :] / np.maximum(self.clip, theta)[:, None]
         return np.minimum(self.clip, theta[None, :] / theta[:, None])
 
     def sides(self, depth: int) -> tuple[FloatArray, FloatArray] | None:
         """1 / max(clip, theta) and theta; None where the ratio is clipped: it belongs to a pair."""
-        theta = theta_up_to(self.bias, depth)
+        theta = base.theta_up_to(self.bias, depth)
         if self.clip_of == "clicked":
             return 1 / np.maximum(self.clip, theta), theta
         return (1 / theta, theta) if self.clip == np.inf else None
@@ -210,7 +203,7 @@ class BayesIPS(_FromBias):
         trust = _trust(self.bias)
         assert trust is not None
         plus, minus = (eps[:depth] for eps in trust)
-        row = plus / (plus + minus) / np.maximum(self.clip, theta_up_to(self.bias, depth))
+        row = plus / (plus + minus) / np.maximum(self.clip, base.theta_up_to(self.bias, depth))
         return np.repeat(row[:, None], depth, axis=1)
 
 
@@ -234,7 +227,7 @@ class AffineTable(_FromBias):
         return -beta[:, None] * self.table(depth) if beta.any() else None
 
     def _affine(self, depth: int) -> tuple[FloatArray, FloatArray]:
-        theta = theta_up_to(self.bias, depth)
+        theta = base.theta_up_to(self.bias, depth)
         if isinstance(self.bias, PositionBias) and self.bias.has_trust:
             alpha, beta = self.bias.affine()
             return alpha[:depth], beta[:depth]
@@ -334,7 +327,7 @@ class Ratios(NamedTuple):
     note="clicks; learns the bias of clicks and no-clicks along with the ranker, without a curve",
 )  # fmt: skip
 @dataclass(frozen=True)
-class PairwiseDebiasing(JointWeighting):
+class PairwiseDebiasing(base.JointWeighting):
     r"""W[k, l] = 1 / (t+_k t-_l), refreshed each round from S[k, l] ([hu2019unbiased]_).
 
     .. math::
@@ -420,7 +413,7 @@ MOST_UNSEEN = 0.01  # of the rows: given their sessions, as many may be ruled ou
     note="clicks over the examination that a click model sees in their own list",
 )  # fmt: skip
 @dataclass(frozen=True)
-class ExaminationWeights(SessionWeighting):
+class ExaminationWeights(base.SessionWeighting):
     r""" "i above j" weighs c_i / e_i, or c_i min(E_i, E_j) / e_i, over clicked x *all* pairs.
 
     A curve has one examination for each position. Where people stop after a good document, the same
@@ -487,14 +480,14 @@ class ExaminationWeights(SessionWeighting):
         """The mean curve of a fitted model that has one: what held-out clicks are judged by."""
         return getattr(self.model, "bias_", None)
 
-    def click_weights(self, log: ClickLog) -> ClickWeights:
+    def click_weights(self, log: ClickLog) -> base.ClickWeights:
         """1 / max(clip, e_i), and E_i where pairs take the smaller of two."""
         model = self._fitted(log)
         E = model.examination_probability(log)
         e = E if self.given == "list" else model.conditional_examination(log)
         self._check_possible(model, log, e)
         # A row below LEAST has no click, or there is a clip.
-        return ClickWeights(
+        return base.ClickWeights(
             1 / np.maximum(max(self.clip, LEAST), e), E if self.form == "ratio" else None
         )
 
