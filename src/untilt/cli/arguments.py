@@ -28,12 +28,6 @@ if TYPE_CHECKING:
 Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")]
 
 
-def check_share(name: str, share: float) -> None:
-    """Raise unless an option is a share of something, with some of it left on either side."""
-    if not 0 < share < 1:
-        raise OptionError(f"{name} must lie between 0 and 1. Got {share} instead.")
-
-
 def check_out(path: Path | None, option: str = "--out") -> None:
     """Raise unless a file can stand at this path; ask before a long computation."""
     if path is None:

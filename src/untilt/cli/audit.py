@@ -9,7 +9,7 @@ from untilt._core.progress import progress
 from untilt.cli import arguments, outputs
 from untilt.cli.console import Output
 from untilt.cli.declared import argument, option
-from untilt.errors import IdentifiabilityError, OptionError
+from untilt.errors import IdentifiabilityError, OptionError, check_share
 from untilt.evaluation.options import LevelOptions
 from untilt.facts import Fact, note
 
@@ -140,7 +140,7 @@ def plan(
     from untilt.auditing.plan import plan_swaps
 
     if assurance is not None:
-        arguments.check_share("--assurance", assurance)
+        check_share("--assurance", assurance)
     clicks = _clicks(out, log, rates, reading, export)
     depth, notes = _planned_depth(clicks, depth)
     plan_within = partial(

@@ -7,7 +7,7 @@ from untilt.catalog import find
 from untilt.cli import arguments, outputs
 from untilt.cli.console import Output
 from untilt.cli.declared import option
-from untilt.errors import OptionError
+from untilt.errors import OptionError, check_share
 from untilt.facts import codes
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def clickmodels(
 
     Example: [bold]untilt clickmodels clicks.parquet --split time --plot models.html[/bold]
     """
-    arguments.check_share("--train", train)
+    check_share("--train", train)
     arguments.check_plots(plot)
     for name in model or ():
         find("click model", name, what="--model")

@@ -18,7 +18,7 @@ from untilt.cli.console import Output, plain
 from untilt.cli.declared import argument, option, out_option
 from untilt.cli.outputs import Force, Writes
 from untilt.data.read.options import FeatureOptions
-from untilt.errors import OptionError
+from untilt.errors import OptionError, check_share
 from untilt.workflow.options import SplitBy
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ def split(
     Human labels: [bold]untilt split judged.txt --letor --out parts[/bold]
     """
     arguments.check_out_folder(out)
-    arguments.check_share("--share", share)
+    check_share("--share", share)
     output.record(folder=out, by=by, share=share, seed=seed)
     names = LABELS if letor else CLICKS if reading.documents is None else CLICKS + DOCUMENTS
     refuse_taken(out, names, force=force)

@@ -10,7 +10,7 @@ from untilt._core.addresses import place
 from untilt.cli import arguments, outputs
 from untilt.cli.console import Output, rates_record
 from untilt.cli.declared import argument, option, out_option
-from untilt.errors import OptionError
+from untilt.errors import OptionError, check_share
 from untilt.serving.options import ServeOptions, Settings
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def watch(
 
     arguments.check_out(page)
     arguments.check_out(prometheus)
-    arguments.check_share("--level", level)
+    check_share("--level", level)
     clicks = reading.read(
         output, log, context=[] if arm is None else [arm], collapse=False,
         labels=[] if team is None else [team],

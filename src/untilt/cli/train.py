@@ -11,7 +11,7 @@ from untilt.cli import arguments, outputs
 from untilt.cli.console import Output
 from untilt.cli.declared import argument, option, out_option
 from untilt.cli.evaluate import draw_estimates, record_estimates
-from untilt.errors import OptionError, check_choice
+from untilt.errors import OptionError, check_choice, check_share
 from untilt.evaluation.options import JudgingOptions
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def select(
 
     arguments.check_ranker_out(out, card)
     arguments.check_plots(plot)
-    arguments.check_share("--hold-out", hold_out)
+    check_share("--hold-out", hold_out)
     curve, wanted = arguments.parse_bias(bias), as_rank_metric(judging.metric)
     candidates = _candidates(curve, method, ranker, trees, clip, threads, seed)
     context = arguments.context_of(curve)

@@ -25,7 +25,7 @@ from untilt.catalog import method, storable
 from untilt.clickmodels import click_model
 from untilt.clickmodels.smoothing import Smoothing, smoothing_of
 from untilt.data.clicklog import ClickLog
-from untilt.errors import OptionError, check_choice
+from untilt.errors import OptionError, check_choice, check_least
 from untilt.networks.batches import PaddedLists, padded_rows
 from untilt.networks.mlp import Optimiser, jax_modules, normalisation, normalised
 from untilt.networks.training import Loss, StoppingRule, Trained, train
@@ -564,8 +564,7 @@ class NCM(click_model.ClickModel):
                 "⟦read_log(..., documents=...)|--documents TABLE⟧, or describe documents by 'ids'."
             )
         for name in ("width", "vector_length", "batch_size", "n_samples"):
-            if getattr(self, name) < 1:
-                raise OptionError(f"{name} must be at least 1. Got {getattr(self, name)} instead.")
+            check_least(name, getattr(self, name), 1)
         if not 0 <= self.exact_rows <= MOST_EXACT:
             raise OptionError(
                 f"exact_rows must be from 0 to {MOST_EXACT} (a million patterns). "

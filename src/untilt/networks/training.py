@@ -17,7 +17,7 @@ import numpy as np
 from untilt._core.arrays import AnyArray
 from untilt._core.memory import refusing
 from untilt._core.progress import Advance, progress
-from untilt.errors import FileFormatError, OptionError
+from untilt.errors import FileFormatError, OptionError, check_least
 from untilt.facts import Fact, note, phrase
 from untilt.networks.batches import Batch, Cut, Picks, Resident, Sampler
 from untilt.networks.checkpoints import (
@@ -211,8 +211,8 @@ class NetworkTraining:
     def _check(self) -> None:
         self.optimiser.check()
         for name, value in (("epochs", self.epochs), ("max_steps", self.max_steps)):
-            if value is not None and value < 1:
-                raise OptionError(f"{name} must be at least 1. Got {value} instead.")
+            if value is not None:
+                check_least(name, value, 1)
 
 
 Given = ParamSpec("Given")

@@ -21,7 +21,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.data.read.database import literal, open_database, translated_errors
 from untilt.data.write_log import Columns, write_columns
-from untilt.errors import NotFittedError, OptionError
+from untilt.errors import NotFittedError, OptionError, check_least
 from untilt.simulation.behaviour import Behaviour
 from untilt.simulation.prepare import MeanExamination, Setting, Truth, prepare
 from untilt.simulation.protocols import DLA, Protocol
@@ -261,8 +261,7 @@ class Size:
         if len(given) > 1:
             raise OptionError(f"give only one of {', '.join(vars(self))}. Got {', '.join(given)}.")
         for name, size in given.items():
-            if size < 1:
-                raise OptionError(f"{name} must be at least 1. Got {size} instead.")
+            check_least(name, size, 1)
 
     @property
     def in_turn(self) -> bool:
@@ -297,8 +296,8 @@ def _sessions_for_clicks(setting: Setting, n_clicks: int) -> int:
 
 def threads(n_threads: int | None) -> AbstractContextManager[None]:
     """Let compiled kernels use at most so many threads inside the block."""
-    if n_threads is not None and n_threads < 1:
-        raise OptionError(f"n_threads must be at least 1. Got {n_threads} instead.")
+    if n_threads is not None:
+        check_least("n_threads", n_threads, 1)
     return kernel_threads(n_threads)
 
 
@@ -417,8 +416,7 @@ def simulate_to_parquet(
     Options are those of `simulate`; `chunk_sessions` changes neither rows nor their order.
     """
     size = Size(n_sessions, n_clicks, sessions_per_query)
-    if chunk_sessions < 1:
-        raise OptionError(f"chunk_sessions must be at least 1. Got {chunk_sessions} instead.")
+    check_least("chunk_sessions", chunk_sessions, 1)
     with threads(n_threads):
         setting = prepare(
             judged,
