@@ -48,20 +48,14 @@ NAMESPACES = {
     ),
     "bias": Namespace(
         ("bias", "curve"),
-        {
-            "untilt.bias.curve": "PositionBias",
-            "untilt.bias.em.trust_em": "TrustAnchor",
-        },
+        {"untilt.bias.curve": "PositionBias", "untilt.bias.em.trust_em": "TrustAnchor"},
     ),
     "clickmodels": Namespace(
         ("click model",), {"untilt.clickmodels.compare": "compare_click_models"}
     ),
     "weightings": Namespace(
         ("weighting",),
-        {
-            "untilt.weighting.base": "is_consistent",
-            "untilt.weighting.tail_bound": "tail_bound",
-        },
+        {"untilt.weighting.base": "is_consistent", "untilt.weighting.tail_bound": "tail_bound"},
     ),
     "rankers": Namespace(
         ("ranker",),
@@ -135,11 +129,7 @@ NAMESPACES = {
         },
     ),
     "report": Namespace(
-        (),
-        {
-            "untilt.report.card": "model_card",
-            "untilt.report.decision": "Decision write_report",
-        },
+        (), {"untilt.report.card": "model_card", "untilt.report.decision": "Decision write_report"}
     ),
     "cluster": Namespace(
         (),

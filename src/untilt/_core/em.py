@@ -21,8 +21,7 @@ _ENDS = {
     for each in (
         note("em.converged", "converged in {steps} steps"),
         note(
-            "em.stopped",
-            "stopped after {steps} steps: the M step raised the likelihood no further",
+            "em.stopped", "stopped after {steps} steps: the M step raised the likelihood no further"
         ),
         warning(
             "em.out-of-steps",

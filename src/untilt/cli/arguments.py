@@ -94,10 +94,7 @@ DocumentsTable = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Of a database with several tables, the one of --documents."),
 ]
-LogPath = Annotated[
-    Path | None,
-    typer.Argument(metavar="LOG", help=LOG_HELP, parser=place),
-]
+LogPath = Annotated[Path | None, typer.Argument(metavar="LOG", help=LOG_HELP, parser=place)]
 UbiFiles = Annotated[
     tuple[Path, Path] | None,
     typer.Option(

@@ -67,13 +67,7 @@ def bias(
 
     Which one suits the log: [bold]untilt audit clicks.parquet[/bold]
     """
-    given = {
-        "pivot": pivot,
-        "within": within,
-        "relevance": relevance,
-        "seed": seed,
-        "depth": depth,
-    }
+    given = {"pivot": pivot, "within": within, "relevance": relevance, "seed": seed, "depth": depth}
     options = {name: value for name, value in given.items() if value is not None}
     arguments.check_out(out)
     arguments.check_plots(plot)

@@ -257,10 +257,7 @@ def _report_selected(out: Output, selection: "Selection", path: Path) -> None:
     estimates = selection.estimates
     record_estimates(out, estimates)
     out.record(
-        ranker=path,
-        best=selection.best,
-        within_noise=selection.within_noise,
-        order=selection.order,
+        ranker=path, best=selection.best, within_noise=selection.within_noise, order=selection.order
     )
     by = estimates.metric if selection.likelihood is None else "likelihood"
     out.heading(f"Candidates by {by} on held-out clicks, best first")

@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from untilt.charts.curves import Curve
 
 CURVE_IS_RIGHT = note(
-    "clickmodels.curve-is-right",
-    "A curve over positions describes how people look at these pages.",
+    "clickmodels.curve-is-right", "A curve over positions describes how people look at these pages."
 )()
 AHEAD_BY_CHANCE = note(
     "clickmodels.ahead-by-chance",
@@ -506,12 +505,7 @@ class _Draws:
 
     @classmethod
     def of(
-        cls,
-        units: Units,
-        losses: Mapping[str, Losses],
-        n_draws: int,
-        seed: Seed,
-        level: float,
+        cls, units: Units, losses: Mapping[str, Losses], n_draws: int, seed: Seed, level: float
     ) -> "_Draws":
         parts = [units.sessions[:, None], units.shown]
         for each in losses.values():

@@ -346,11 +346,7 @@ class WorkersObjective(PairTreeObjective):
 
 
 def _boosted(
-    ranker: LambdaMART,
-    part: Part,
-    edges: Edges,
-    max_bin: int,
-    params: Mapping[str, Any],
+    ranker: LambdaMART, part: Part, edges: Edges, max_bin: int, params: Mapping[str, Any]
 ) -> Any:
     """XGBoost's booster on bin numbers."""
     import xgboost

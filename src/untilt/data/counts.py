@@ -391,12 +391,7 @@ class ClickRates(Portable):
 
 
 def click_rates(
-    query: IntArray,
-    position: IntArray,
-    label: FloatArray,
-    count: IntArray,
-    *,
-    level: float = 0.95,
+    query: IntArray, position: IntArray, label: FloatArray, count: IntArray, *, level: float = 0.95
 ) -> ClickRates:
     r"""Mean label per position, with a jackknife error over queries.
 

@@ -193,11 +193,7 @@ COMBINATIONS = ("sum", "product")
 
 
 def synthesise(
-    log: ClickLog,
-    weights: Mapping[str, float],
-    *,
-    combine: str = "sum",
-    name: str = "synthesised",
+    log: ClickLog, weights: Mapping[str, float], *, combine: str = "sum", name: str = "synthesised"
 ) -> ClickLog:
     r"""The log with one label made of several feedback columns ([ren2021pairwise]_, equation 6).
 

@@ -43,11 +43,7 @@ _TYPES = {
 
 
 def write_log(
-    log: ClickLog,
-    path: PathLike,
-    *,
-    documents: PathLike | None = None,
-    drop_unshown: bool = False,
+    log: ClickLog, path: PathLike, *, documents: PathLike | None = None, drop_unshown: bool = False
 ) -> None:
     """Write a log with one row per impression, as Parquet or CSV by the ending of the name.
 

@@ -109,11 +109,7 @@ class Exported:
 
 
 def export_model(
-    ranker: Ranker,
-    path: str | os.PathLike[str],
-    to: str | None = None,
-    *,
-    name: str | None = None,
+    ranker: Ranker, path: str | os.PathLike[str], to: str | None = None, *, name: str | None = None
 ) -> Path:
     """Write the model alone, for a system that does not run untilt; returns the path.
 
@@ -137,11 +133,7 @@ def export_model(
 
 
 def write_export(
-    ranker: Ranker,
-    path: str | os.PathLike[str],
-    to: str | None = None,
-    *,
-    name: str | None = None,
+    ranker: Ranker, path: str | os.PathLike[str], to: str | None = None, *, name: str | None = None
 ) -> Exported:
     """Like `export_model`, with all that was written and the commands to use it."""
     place = Path(path)

@@ -30,8 +30,7 @@ from untilt.networks.checkpoints import (
 from untilt.networks.mlp import Array, Optimiser, Params, jax_modules, rounded
 
 STOPPED = note(
-    "network.stopped",
-    "stopped after {epochs} epochs, {steps} steps; best after epoch {best_epoch}",
+    "network.stopped", "stopped after {epochs} epochs, {steps} steps; best after epoch {best_epoch}"
 )
 
 TRAINED_BEST = note(

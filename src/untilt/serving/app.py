@@ -23,23 +23,10 @@ from untilt._core.arrays import FloatArray
 from untilt.bias.given import Examination
 from untilt.errors import UntiltError, WriteError
 from untilt.evaluation.live import team_draft
-from untilt.serving.explore import (
-    INTERLEAVED,
-    NOT_DRAWN,
-    Drawn,
-    Exploration,
-    SessionTable,
-    uniform,
-)
+from untilt.serving.explore import INTERLEAVED, NOT_DRAWN, Drawn, Exploration, SessionTable, uniform
 from untilt.serving.journal import Journal, JournalFullError
 from untilt.serving.metrics import Counters
-from untilt.serving.models import (
-    Candidates,
-    FeatureTable,
-    Model,
-    Models,
-    candidates_of,
-)
+from untilt.serving.models import Candidates, FeatureTable, Model, Models, candidates_of
 from untilt.serving.options import Settings
 from untilt.serving.wire import (
     JSON,

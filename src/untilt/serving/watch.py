@@ -29,8 +29,7 @@ from untilt.facts import Fact, Sentence, note, serious
 from untilt.views import Section, View
 
 NEW_OPEN = note(
-    "watch.new-open",
-    "between the new ranker {new} and {old} nothing is decided yet: {text}",
+    "watch.new-open", "between the new ranker {new} and {old} nothing is decided yet: {text}"
 )
 
 NEW_BETTER = note(

@@ -517,10 +517,7 @@ _BEGIN = "TIMESTAMP '2026-01-01'"
 
 
 def write_ubi(
-    log: str | os.PathLike[str],
-    folder: str | os.PathLike[str],
-    *,
-    impressions: bool = True,
+    log: str | os.PathLike[str], folder: str | os.PathLike[str], *, impressions: bool = True
 ) -> tuple[Path, Path]:
     """Write a log of `simulate_to_parquet` as the documents of UBI 1.3; the two files.
 

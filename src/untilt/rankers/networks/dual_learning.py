@@ -38,8 +38,7 @@ SPREAD_RESAMPLED = note(
 )
 
 NOT_EXAMINED = warning(
-    "bias.not-examined",
-    "no click at {positions:positions}: next to nothing is examined there",
+    "bias.not-examined", "no click at {positions:positions}: next to nothing is examined there"
 )
 FEATURES_EXPLAIN = note(
     "bias.features-explain",
