@@ -106,7 +106,7 @@ class DCM(chain.ChainEMModel):
 
     method: str = "auto"
     method_: str = field(init=False)
-    shares: ClassVar = {"continuation_": ("position",)}
+    _shares: ClassVar = {"continuation_": ("position",)}
     em_: EMResult[DCMState] = field(init=False)
     continuation_: FloatArray = field(init=False)
 
@@ -187,7 +187,7 @@ class CCM(chain.ChainEMModel):
     tolerance, max_steps : of `run_em`
     """
 
-    shares: ClassVar = {"continuation_": (3,)}
+    _shares: ClassVar = {"continuation_": (3,)}
     em_: EMResult[CCMState] = field(init=False)
     continuation_: FloatArray = field(init=False)
 
@@ -263,7 +263,7 @@ class DBNPriors(NamedTuple):
 class _Satisfaction(chain.ChainEMModel):
     """A reader whom a click satisfies with probability sigma_d, and who else goes on with gamma."""
 
-    shares: ClassVar = {
+    _shares: ClassVar = {
         "satisfaction_": ("document",), "satisfaction_mean_": (), "perseverance_": (),
     }  # fmt: skip
     em_: EMResult[DBNState] = field(init=False)

@@ -59,7 +59,7 @@ class ChainModel(ClickModel):
     """
 
     family = "chain"
-    shares: ClassVar = {"attraction_": ("document",), "attraction_mean_": ()}
+    _shares: ClassVar = {"attraction_": ("document",), "attraction_mean_": ()}
     prior_strength: float | str = "auto"
     prior_strength_: float = field(init=False)
     attraction_: FloatArray = field(init=False)

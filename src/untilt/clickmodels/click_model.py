@@ -104,7 +104,7 @@ class ClickModel(BaseEstimator, Saved):
     # Distinct lists beyond which a comparison leaves it out unless it is asked for by name.
     quick_up_to: ClassVar[float] = float("inf")
     # What a class learns that lies from 0 to 1: its shape, () for a single number.
-    shares: ClassVar[Mapping[str, tuple[str | int, ...]]] = {
+    _shares: ClassVar[Mapping[str, tuple[str | int, ...]]] = {
         "relevance_": ("document",), "prior_mean_": (),
     }  # fmt: skip
     prior_strength: float | str
@@ -218,7 +218,7 @@ class ClickModel(BaseEstimator, Saved):
         check_array("seen_", self.seen_, (len(known),))
         sizes: dict[str | int, int] = {"document": len(known), "position": self.depth_}
         learned = [
-            each for kind in type(self).__mro__ for each in vars(kind).get("shares", {}).items()
+            each for kind in type(self).__mro__ for each in vars(kind).get("_shares", {}).items()
         ]
         for name, axes in learned:
             value, shape = getattr(self, name), tuple(sizes.get(each, each) for each in axes)
@@ -280,7 +280,7 @@ class GCTR(IndependentModel):
     """
 
     family = "rates"
-    shares: ClassVar = {"rate_": ()}
+    _shares: ClassVar = {"rate_": ()}
 
     def _learn(self, log: ClickLog) -> None:
         count = log.row_count
@@ -305,7 +305,7 @@ class RCTR(IndependentModel):
     """
 
     family = "rates"
-    shares: ClassVar = {"rate_": ("position",)}
+    _shares: ClassVar = {"rate_": ("position",)}
 
     def _learn(self, log: ClickLog) -> None:
         count = log.row_count

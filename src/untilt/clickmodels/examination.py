@@ -304,7 +304,7 @@ class PBM(ExaminationModel, IndependentModel):
     """
 
     family = "position"
-    shares: ClassVar = {"examination_": ("position",)}
+    _shares: ClassVar = {"examination_": ("position",)}
     assumes = (POSITION_BASED,)
 
     def _learn(self, log: ClickLog) -> None:
@@ -361,7 +361,7 @@ class UBM(ExaminationModel):
     """
 
     family = "browsing"
-    shares: ClassVar = {"examination_": ("position", "position")}
+    _shares: ClassVar = {"examination_": ("position", "position")}
     assumes = (EXAMINED_BY_LAST_CLICK,)
 
     def _learn(self, log: ClickLog) -> None:
