@@ -520,11 +520,11 @@ class _Draws:
             for name, each in conditional.items()
         }
         with np.errstate(invalid="ignore", divide="ignore"):  # a draw may show nothing
-            perplexities = [
-                {name: np.exp2(each / shown) for name, each in of.items()}
-                for of in (marginal, conditional)
-            ]
-        return cls(likelihoods, *perplexities, level)
+            of_marginal, of_conditional = (
+                {name: np.exp2(each / shown) for name, each in bits.items()}
+                for bits in (marginal, conditional)
+            )
+        return cls(likelihoods, of_marginal, of_conditional, level)
 
     def measured(self, values: FloatArray) -> Measured:
         """The first value, with the quantiles of the others."""
