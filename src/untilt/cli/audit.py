@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from untilt._core.addresses import place
 from untilt._core.progress import progress
-from untilt.cli import arguments, outputs
+from untilt.cli import arguments
 from untilt.cli.console import Output
-from untilt.cli.declared import argument, option
+from untilt.cli.declared import argument, file_option, option
 from untilt.errors import IdentifiabilityError, OptionError, check_share
 from untilt.evaluation.options import LevelOptions
 from untilt.facts import Fact, note
@@ -32,11 +32,8 @@ BY_LENGTH = note(
 def audit(
     log: arguments.LogPath = None,
     context: arguments.ContextOption = None,
-    plot: Path | None = option(
-        None,
-        "Draw which positions can be compared: .png, .svg, .html or .json.",
-        metavar="FILE",
-        writes=outputs.WRITES,
+    plot: Path | None = file_option(
+        "Draw which positions can be compared: .png, .svg, .html or .json."
     ),
     *,
     reading: arguments.LogOptions,

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from untilt import catalog
 from untilt._core.progress import progress
-from untilt.cli import arguments, outputs
+from untilt.cli import arguments
 from untilt.cli.console import Output, attributes
-from untilt.cli.declared import option, out_option
+from untilt.cli.declared import file_option, option, out_option
 from untilt.errors import IdentifiabilityError, OptionError
 from untilt.evaluation.options import LevelOptions
 from untilt.facts import phrase
@@ -45,9 +45,7 @@ def bias(
     *,
     levels: LevelOptions,
     shape: Shape = option("none", "Then make the curve one that never rises, or a power law."),
-    plot: Path | None = option(
-        None, "Draw the curve: .png, .svg, .html or .json.", metavar="FILE", writes=outputs.WRITES
-    ),
+    plot: Path | None = file_option("Draw the curve: .png, .svg, .html or .json."),
     out: Path | None = out_option(None, "Write it as JSON, for untilt train.", "FILE"),
     reading: arguments.LogOptions,
     export: arguments.UbiOptions,

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from untilt.catalog import find
-from untilt.cli import arguments, outputs
+from untilt.cli import arguments
 from untilt.cli.console import Output
-from untilt.cli.declared import option
+from untilt.cli.declared import file_option, option
 from untilt.errors import OptionError, check_share
 from untilt.facts import codes
 
@@ -29,12 +29,7 @@ def clickmodels(
     ),
     intervals: Unit = option("auto", "What is independent: queries, or single sessions."),
     draws: int = option(300, "Bootstrap samples of the intervals.", min=20),
-    plot: Path | None = option(
-        None,
-        "Write perplexity by position: .html, .png, .svg or .json.",
-        metavar="FILE",
-        writes=outputs.WRITES,
-    ),
+    plot: Path | None = file_option("Write perplexity by position: .html, .png, .svg or .json."),
     seed: arguments.Seed = 0,
     *,
     reading: arguments.ColumnOptions,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from untilt._core.addresses import place
 from untilt._core.declared import Option
-from untilt.cli import arguments, outputs
+from untilt.cli import arguments
 from untilt.cli.console import Output
-from untilt.cli.declared import argument, option
+from untilt.cli.declared import PlotIntervals, argument, file_option, option
 from untilt.errors import OptionError
 from untilt.evaluation.options import JudgingOptions, LevelOptions
 from untilt.facts import phrase
@@ -59,15 +59,10 @@ def evaluate(
         "normal", "Student's t over queries, or bootstrap."
     ),
     levels: LevelOptions,
-    plot: outputs.PlotIntervals = None,
-    clip_plot: Path | None = option(
-        None, "Draw the first ranker's value over the clip.", metavar="FILE", writes=outputs.WRITES
-    ),
-    sensitivity_plot: Path | None = option(
-        None,
-        "Draw what would flip the best ranker's difference: a tornado chart.",
-        metavar="FILE",
-        writes=outputs.WRITES,
+    plot: PlotIntervals = None,
+    clip_plot: Path | None = file_option("Draw the first ranker's value over the clip."),
+    sensitivity_plot: Path | None = file_option(
+        "Draw what would flip the best ranker's difference: a tornado chart."
     ),
     letor: bool = option(False, "LOG is a LETOR file: judge by its labels, with any metric."),
     held_out: bool = option(

@@ -12,11 +12,10 @@ from untilt._core.addresses import place
 from untilt._core.files import replacing, replacing_all
 from untilt._core.places import refuse_taken
 from untilt._core.progress import progress
-from untilt.cli import arguments, outputs
+from untilt.cli import arguments
 from untilt.cli.arguments import Seed
 from untilt.cli.console import Output, plain
-from untilt.cli.declared import argument, option, out_option
-from untilt.cli.outputs import Force, Writes
+from untilt.cli.declared import Force, Writes, argument, option, out_option
 from untilt.data.read.options import FeatureOptions
 from untilt.errors import OptionError, check_share
 from untilt.workflow.options import SplitBy
@@ -245,7 +244,7 @@ def split(
         Path("parts"),
         "Where the parts are written.",
         "FOLDER",
-        outputs.Writes((*CLICKS, *DOCUMENTS, *LABELS)),
+        Writes((*CLICKS, *DOCUMENTS, *LABELS)),
     ),
     share: float = option(0.8, "Of the first part, the one to train on."),
     by: SplitBy = option(
@@ -256,7 +255,7 @@ def split(
     ),
     letor: bool = option(False, "LOG is a LETOR file with labels."),
     seed: arguments.Seed = 0,
-    force: outputs.Force = False,
+    force: Force = False,
     *,
     reading: arguments.LogOptions,
     export: arguments.UbiOptions,

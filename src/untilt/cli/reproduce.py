@@ -8,8 +8,7 @@ import typer
 
 from untilt._core.places import refuse_taken
 from untilt.cli.console import Output
-from untilt.cli.declared import argument, option, out_option
-from untilt.cli.outputs import Force, Writes
+from untilt.cli.declared import Force, Writes, argument, option, out_option
 from untilt.errors import OptionError
 from untilt.facts import warning
 from untilt.papers.layouts import LAYOUTS, MADE

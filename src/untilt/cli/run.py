@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from untilt._core.addresses import without_secrets
-from untilt.cli import arguments, outputs
+from untilt.cli import arguments
 from untilt.cli.console import Output
-from untilt.cli.declared import Given, argument, option, out_option
+from untilt.cli.declared import Force, Given, Writes, argument, option, out_option
 from untilt.cli.wording import reads_from
 from untilt.errors import OptionError
 from untilt.workflow.options import RunSettings
@@ -158,10 +158,7 @@ def _clip(decision: "Decision") -> dict[str, Any]:
 def report(
     source: Path = argument(..., "The folder of a run, or its figures.json.", "FOLDER"),
     out: Path | None = out_option(
-        None,
-        "Where the page goes; else beside the figures.",
-        "FILE",
-        outputs.Writes(beside_input=True),
+        None, "Where the page goes; else beside the figures.", "FILE", Writes(beside_input=True)
     ),
     *,
     output: Output,
@@ -189,7 +186,7 @@ def demo(
     quick: bool = option(False, "Less data: seconds, rougher."),
     out: Path = out_option(Path("untilt-demo"), "Where the results go.", "FOLDER"),
     seed: arguments.Seed = 0,
-    force: outputs.Force = False,
+    force: Force = False,
     *,
     output: Output,
 ) -> None:

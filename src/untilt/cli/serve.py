@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from untilt._core.addresses import place
-from untilt.cli import arguments, outputs
+from untilt.cli import arguments
 from untilt.cli.console import Output, rates_record
-from untilt.cli.declared import argument, option, out_option
+from untilt.cli.declared import Writes, argument, file_option, option, out_option
 from untilt.errors import OptionError, check_share
 from untilt.serving.options import ServeOptions, Settings
 
@@ -30,7 +30,7 @@ def serve(
         "Where shown lists and feedback are logged.",
         "--log",
         metavar="FOLDER",
-        writes=outputs.Writes(names=("sessions.table",)),
+        writes=Writes(names=("sessions.table",)),
     ),
     host: str = option("127.0.0.1", "The address to listen at; other machines reach 0.0.0.0."),
     port: int = option(8080, "The port to listen at.", min=0, max=65535),
@@ -222,15 +222,8 @@ def watch(
     level: float = option(0.99, "1 minus the chance of a false alarm in one look."),
     drift: float = option(0.2, "Stability index from which on a feature has drifted."),
     most_unseen: float = option(0.5, "Share of never shown documents that raises an alarm."),
-    page: Path | None = option(
-        None, "Write one HTML page with everything.", metavar="FILE", writes=outputs.WRITES
-    ),
-    prometheus: Path | None = option(
-        None,
-        "Write figures in the text format of Prometheus.",
-        metavar="FILE",
-        writes=outputs.WRITES,
-    ),
+    page: Path | None = file_option("Write one HTML page with everything."),
+    prometheus: Path | None = file_option("Write figures in the text format of Prometheus."),
     *,
     reading: arguments.LogOptions,
     output: Output,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from untilt import catalog
 from untilt._core.addresses import place
-from untilt.cli import arguments, outputs
+from untilt.cli import arguments
 from untilt.cli.console import Output
-from untilt.cli.declared import argument, option, out_option
+from untilt.cli.declared import WRITES, Card, PlotIntervals, argument, option, out_option
 from untilt.cli.evaluate import draw_estimates, record_estimates
 from untilt.errors import OptionError, check_choice, check_share
 from untilt.evaluation.options import JudgingOptions
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def train(
     data: Path = argument(..., "A click log; or a LETOR file, with --letor.", "LOG", parser=place),
     out: Path = out_option(Path("ranker.untilt"), "Where the ranker is written.", "FILE"),
-    card: outputs.Card = None,
+    card: Card = None,
     method: str | None = option(
         None,
         "How position bias is corrected ({default weighting} where not given): "
@@ -140,7 +140,7 @@ def methods(
 def select(
     data: Path = argument(..., "A click log to train on.", "LOG", parser=place),
     out: Path = out_option(Path("ranker.untilt"), "Where the chosen ranker is written.", "FILE"),
-    card: outputs.Card = None,
+    card: Card = None,
     valid: Path | None = option(
         None, "Held-out clicks; part of LOG where not given.", metavar="LOG", parser=place
     ),
@@ -168,14 +168,11 @@ def select(
     judging: JudgingOptions,
     baseline: arguments.BaselineRankers = None,
     folder: Path | None = option(
-        None,
-        "Keep finished candidates here; run again to go on.",
-        metavar="FOLDER",
-        writes=outputs.WRITES,
+        None, "Keep finished candidates here; run again to go on.", metavar="FOLDER", writes=WRITES
     ),
     jobs: int = option(1, "Candidates fitted at once; -1: one per core."),
     threads: int | None = option(None, "Threads of one candidate; all where not given.", min=1),
-    plot: outputs.PlotIntervals = None,
+    plot: PlotIntervals = None,
     held_out: bool = option(False, "Of --valid, only queries that are not in LOG."),
     seed: arguments.Seed = 0,
     reading: arguments.LogOptions,
