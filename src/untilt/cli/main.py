@@ -21,8 +21,7 @@ from untilt._core.memory import gib, limit, ran_out
 from untilt._version import __version__
 from untilt.cli.arguments import CommandWithMethods, plain_flag
 from untilt.cli.audit import audit, plan
-from untilt.cli.bias import bias
-from untilt.cli.clickmodels import clickmodels
+from untilt.cli.bias import bias, clickmodels
 from untilt.cli.declared import expanded
 from untilt.cli.evaluate import evaluate
 from untilt.cli.export import export, judgments, score
