@@ -29,7 +29,7 @@ from untilt._core import ragged
 from untilt._core.arrays import FloatArray, sum_by
 from untilt.bias.given import BiasLike
 from untilt.catalog import method
-from untilt.errors import OptionError
+from untilt.errors import OptionError, check_least
 from untilt.rankers.learning_data import TrainingLists, click_counts, nothing_to_learn, tie_order
 from untilt.weighting.base import Weighting
 from untilt.weighting.tables import AffineTable, check_clip
@@ -224,10 +224,7 @@ class DoublyRobust(PooledWeighting):
         if self.clip is not None:
             check_clip(self.clip)
         for name, least in (("trees", 1), ("folds", 2)):
-            if getattr(self, name) < least:
-                raise OptionError(
-                    f"{name} must be at least {least}. Got {getattr(self, name)} instead."
-                )
+            check_least(name, getattr(self, name), least)
 
     def labels(self, lists: TrainingLists) -> FloatArray:
         """mu of each document."""
