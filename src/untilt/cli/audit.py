@@ -141,18 +141,10 @@ def plan(
     clicks = _clicks(out, log, rates, reading, export)
     depth, notes = _planned_depth(clicks, depth)
     plan_within = partial(
-        plan_swaps,
-        clicks,
-        sessions_per_day=sessions_per_day,
-        width=width,
-        level=levels.level,
-        pairs=pairs,
-        pivot=pivot,
-        share=share,
-        depth=depth,
-        examination=_mean_curve(arguments.parse_bias(examination)),
-        assurance=assurance,
-    )
+        plan_swaps, clicks, sessions_per_day=sessions_per_day, width=width, level=levels.level,
+        pairs=pairs, pivot=pivot, share=share, depth=depth,
+        examination=_mean_curve(arguments.parse_bias(examination)), assurance=assurance,
+    )  # fmt: skip
     try:
         planned = plan_within(within=within or "document")
     except IdentifiabilityError:

@@ -106,15 +106,10 @@ def decide(
     """What `untilt run` does with a log: nothing of the truth is used."""
     out.heading("4. From the log to a decision, as `untilt run LOG` does it")
     result = run_job(
-        simulation.log,
-        folder,
-        trees=size.trees,
-        seed=seed,
-        title="untilt demo",
-        command="untilt demo",
-        tell=lambda sentence: out.say(f"  {out.said(sentence)}"),
+        simulation.log, folder, trees=size.trees, seed=seed, title="untilt demo",
+        command="untilt demo", tell=lambda sentence: out.say(f"  {out.said(sentence)}"),
         force=force,
-    )
+    )  # fmt: skip
     answer = result.decision.answer
     assert answer is not None
     out.show(each for each in result.view() if each.name in ("answer", "rankers"))

@@ -107,16 +107,9 @@ def simulate(
     train, test = judged.split(1 - test_share, seed=seed)
     with replacing_all(out, names.values()) as folder:
         files = simulate_to_parquet(
-            train,
-            folder,
-            chosen,
-            n_sessions=sessions,
-            n_clicks=clicks,
-            sessions_per_query=sessions_per_query,
-            seed=seed,
-            depth=depth,
-            query_weights=traffic,
-        )
+            train, folder, chosen, n_sessions=sessions, n_clicks=clicks,
+            sessions_per_query=sessions_per_query, seed=seed, depth=depth, query_weights=traffic,
+        )  # fmt: skip
         output.detail(f"simulated with {files.truth!r}")
         with progress("writing the labels"):
             write_letor(files.truth.judged, folder / FILES["train_labels"])

@@ -335,14 +335,9 @@ def _dot_log(weight: FloatArray, p: FloatArray) -> float:
 
 @nb.njit(cache=True)
 def _one(
-    i: int,
-    lists: TrailingLists,
-    attraction: FloatArray,
-    on_click: FloatArray,
-    s: float,
-    per_row: FloatArray,
-    per_list: FloatArray,
-) -> None:
+    i: int, lists: TrailingLists, attraction: FloatArray, on_click: FloatArray, s: float,
+    per_row: FloatArray, per_list: FloatArray,
+) -> None:  # fmt: skip
     begin, end, n = lists.indptr[i], lists.indptr[i + 1], lists.sessions[i]
     b = 1.0
     for row in range(end - 1, begin - 1, -1):

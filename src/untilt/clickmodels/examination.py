@@ -149,13 +149,9 @@ def _step(counts: PositionCounts, prior: Smoothing, reference: int) -> Step[Exam
 
 @nb.njit(cache=True)
 def _block(
-    block: int,
-    cells: Cells,
-    state: ExaminationState,
-    examined: FloatArray,
-    relevant: FloatArray,
+    block: int, cells: Cells, state: ExaminationState, examined: FloatArray, relevant: FloatArray,
     missed: FloatArray,
-) -> None:
+) -> None:  # fmt: skip
     """Expected examinations and relevance of a block of documents; log-likelihood of non-clicks."""
     n_documents = len(cells.indptr) - 1
     total = 0.0

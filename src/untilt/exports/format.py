@@ -333,16 +333,12 @@ def compared(
     closest = 4 * float(np.spacing(np.float32(scale)))
     kinds = [_changed(wanted[a:b], found[a:b], closest) for a, b in pairwise(indptr)]
     return ExportCheck(
-        to=to,
-        rows=len(wanted),
-        lists=len(indptr) - 1,
+        to=to, rows=len(wanted), lists=len(indptr) - 1,
         largest=float(np.max(difference, initial=0.0)),
         beyond=int(np.sum(difference > TOLERANCE * scale)),
-        reordered=sum(kind == 2 for kind in kinds),
-        tied=sum(kind == 1 for kind in kinds),
-        closest=closest,
-        negative=negative,
-    )
+        reordered=sum(kind == 2 for kind in kinds), tied=sum(kind == 1 for kind in kinds),
+        closest=closest, negative=negative,
+    )  # fmt: skip
 
 
 def _changed(wanted: FloatArray, found: FloatArray, closest: float) -> int:

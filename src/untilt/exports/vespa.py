@@ -88,19 +88,11 @@ def _trees(forest: forms.Forest, names: list[str]) -> str:
         for number, tree in enumerate(forest.trees)
     )
     head = {
-        "name": "tree",
-        "made_by": f"untilt {__version__}, for Vespa alone, which reads <= as <",
-        "version": "v4",
-        "num_class": 1,
-        "num_tree_per_iteration": 1,
-        "label_index": 0,
-        "max_feature_idx": len(names) - 1,
-        "objective": "lambdarank",
-        "average_output": False,
-        "feature_names": names,
-        "feature_infos": {},
-        "pandas_categorical": [],
-    }
+        "name": "tree", "made_by": f"untilt {__version__}, for Vespa alone, which reads <= as <",
+        "version": "v4", "num_class": 1, "num_tree_per_iteration": 1, "label_index": 0,
+        "max_feature_idx": len(names) - 1, "objective": "lambdarank", "average_output": False,
+        "feature_names": names, "feature_infos": {}, "pandas_categorical": [],
+    }  # fmt: skip
     return f'{json.dumps(head, ensure_ascii=False)[:-1]},"tree_info":[{trees}]}}\n'
 
 

@@ -518,12 +518,7 @@ def result_of(at: Progress, stopping: StoppingRule | None) -> Trained:
     if stopping is not None and at.watched:
         value = max(at.watched) if stopping.higher_is_better else -min(at.watched)
     return Trained(
-        params=jax.tree.map(np.asarray, jax.device_get(chosen)),
-        losses=tuple(at.losses),
-        watched=tuple(at.watched),
-        epochs=at.epoch,
-        best_epoch=best_epoch,
-        steps=at.step,
-        status=status,
-        held_out_value=value,
-    )
+        params=jax.tree.map(np.asarray, jax.device_get(chosen)), losses=tuple(at.losses),
+        watched=tuple(at.watched), epochs=at.epoch, best_epoch=best_epoch, steps=at.step,
+        status=status, held_out_value=value,
+    )  # fmt: skip

@@ -266,20 +266,12 @@ def _from_log(log: ClickLog, weighting: object) -> TrainingLists:
     is_shown = np.bincount(log.document, minlength=log.n_documents) > 0
     shown, new_index = np.flatnonzero(is_shown), np.cumsum(is_shown, dtype=np.int32) - 1
     lists = TrainingLists(
-        indptr=log.indptr,
-        query=log.query,
-        count=log.sessions,
-        document=new_index[log.document],
-        position_index=log.position - 1,
-        n_documents=len(shown),
-        features=features[shown],
-        feature_names=log.feature_names,
-        doc_query=log.doc_query[shown].astype(np.int64),
-        label=log.label,
-        slate_of_list=log.slates().group_of_list,
-        judged=False,
+        indptr=log.indptr, query=log.query, count=log.sessions, document=new_index[log.document],
+        position_index=log.position - 1, n_documents=len(shown), features=features[shown],
+        feature_names=log.feature_names, doc_query=log.doc_query[shown].astype(np.int64),
+        label=log.label, slate_of_list=log.slates().group_of_list, judged=False,
         missing=_missing(log.missing, features),
-    )
+    )  # fmt: skip
     if isinstance(weighting, SessionWeighting):
         return WeighedLists.weighed(lists, weighting, log)
     return lists
@@ -372,16 +364,11 @@ def pair_slates(
     if not weighting.per_session_norm:
         norms = np.ones_like(norms)
     return sum_pairs(
-        lists,
-        lists.slate_of_list,
-        gain=gains,
-        weight=lists.list_weights(query_weight) * norms,
-        plain=plain,
-        against_all=weighting.against == "all",
+        lists, lists.slate_of_list, gain=gains, weight=lists.list_weights(query_weight) * norms,
+        plain=plain, against_all=weighting.against == "all",
         dense=share is not None or weighting.offset(max(1, lists.depth)) is not None,
-        collapse=metric != "map",
-        share=share,
-    )
+        collapse=metric != "map", share=share,
+    )  # fmt: skip
 
 
 def learned_table(

@@ -116,15 +116,11 @@ def pooled_lists(
     queries, per_query = np.unique(lists.doc_query, return_counts=True)
     order = tie_order(lists)
     whole = replace(
-        lists,
-        indptr=ragged.indptr_of(per_query),
-        query=queries,
-        count=sum_by(lists.query, lists.count)[queries],
-        document=order,
-        position_index=np.zeros(len(order), dtype=np.int64),
-        label=labels[order] - least,
+        lists, indptr=ragged.indptr_of(per_query), query=queries,
+        count=sum_by(lists.query, lists.count)[queries], document=order,
+        position_index=np.zeros(len(order), dtype=np.int64), label=labels[order] - least,
         slate_of_list=np.arange(len(queries)),
-    )
+    )  # fmt: skip
     return whole, PooledTable(weighting, least)
 
 

@@ -291,17 +291,12 @@ def answer_view(data: Decision) -> AnswerView | None:
         return None
     mark, word = VERDICTS[answer.verdict]
     return AnswerView(
-        verdict=answer.verdict,
-        mark=mark,
-        word=word,
-        first=first_sentence(answer),
-        second=answer.recommendation,
-        reasons=tuple(map(sentence, answer.reasons)),
-        tiles=_tiles(answer),
-        strip=_strip(answer.difference),
+        verdict=answer.verdict, mark=mark, word=word, first=first_sentence(answer),
+        second=answer.recommendation, reasons=tuple(map(sentence, answer.reasons)),
+        tiles=_tiles(answer), strip=_strip(answer.difference),
         small_print=_small_print(answer, part.scale),
         shipped="" if data.shipped is None else data.shipped.note or "",
-    )
+    )  # fmt: skip
 
 
 def _tiles(answer: Answer) -> tuple[Tile, ...]:

@@ -141,15 +141,10 @@ def _lists(
     # An empty list has no document that knows its query, and no row to predict.
     first = document[np.minimum(indptr[:-1], max(len(document) - 1, 0))]
     return documents._with(
-        indptr=indptr,
-        query=documents.doc_query[first] if n else np.empty(0, dtype=np.int64),
-        document=document,
-        position=position,
-        label=np.zeros(len(document)),
-        count=np.ones(n, dtype=np.int64),
-        ranker=None,
-        time=None,
-    )
+        indptr=indptr, query=documents.doc_query[first] if n else np.empty(0, dtype=np.int64),
+        document=document, position=position, label=np.zeros(len(document)),
+        count=np.ones(n, dtype=np.int64), ranker=None, time=None,
+    )  # fmt: skip
 
 
 DEFAULT = DLA()
@@ -219,15 +214,9 @@ def simulate(
         check_fitted_size(n_clicks)
     with threads(n_threads):
         setting = prepare(
-            judged,
-            protocol if fitted is None else fitted,
-            ranker=ranker,
-            seed=seed,
-            depth=depth,
-            query_weights=query_weights,
-            max_label=max_label,
-            in_turn=size.in_turn,
-        )
+            judged, protocol if fitted is None else fitted, ranker=ranker, seed=seed, depth=depth,
+            query_weights=query_weights, max_label=max_label, in_turn=size.in_turn,
+        )  # fmt: skip
         total = size.total(setting)
         if collapse and fitted is None:
             number, count = distinct_sessions(setting.plan, total)
@@ -419,15 +408,9 @@ def simulate_to_parquet(
     check_least("chunk_sessions", chunk_sessions, 1)
     with threads(n_threads):
         setting = prepare(
-            judged,
-            protocol,
-            ranker=ranker,
-            seed=seed,
-            depth=depth,
-            query_weights=query_weights,
-            max_label=max_label,
-            in_turn=size.in_turn,
-        )
+            judged, protocol, ranker=ranker, seed=seed, depth=depth, query_weights=query_weights,
+            max_label=max_label, in_turn=size.in_turn,
+        )  # fmt: skip
         return _write(setting, Path(folder), size.total(setting), chunk_sessions)
 
 

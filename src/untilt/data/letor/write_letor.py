@@ -157,17 +157,9 @@ def _copy(buffer: AnyArray, at: int, text: AnyArray) -> int:
 
 @parallel_kernel()
 def _format(
-    mine: Share,
-    buffer: AnyArray,
-    row_bytes: int,
-    start: IntArray,
-    features: FeatureArray,
-    begins: AnyArray,
-    begin_start: IntArray,
-    ends: AnyArray,
-    end_start: IntArray,
-    end: IntArray,
-) -> None:
+    mine: Share, buffer: AnyArray, row_bytes: int, start: IntArray, features: FeatureArray,
+    begins: AnyArray, begin_start: IntArray, ends: AnyArray, end_start: IntArray, end: IntArray,
+) -> None:  # fmt: skip
     """Write each slice of rows from its own place in the buffer; `end` is where each ends."""
     for s in range(mine[0], mine[1]):
         at = start[s] * row_bytes

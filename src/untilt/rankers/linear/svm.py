@@ -362,18 +362,12 @@ class RankSVM(linear.LinearModel):
         self._keep_weights(fit.solution.weights, problem.X.scaling, lists)
         self.bias_, self.bias_history_ = fit.bias, fit.history
         self.summary_ = {
-            **lists.summary(problem.weighting),
-            "against": problem.weighting.against,
-            "C": self.C_,
-            "objective": fit.solution.objective,
-            "bound": fit.solution.bound,
-            "gap": fit.solution.gap,
-            "iterations": fit.solution.rounds,
-            "planes": fit.solution.planes,
-            "converged": fit.solution.converged,
-            "status": fit.solution.status,
-            **fit.summary,
-        }
+            **lists.summary(problem.weighting), "against": problem.weighting.against, "C": self.C_,
+            "objective": fit.solution.objective, "bound": fit.solution.bound,
+            "gap": fit.solution.gap, "iterations": fit.solution.rounds,
+            "planes": fit.solution.planes, "converged": fit.solution.converged,
+            "status": fit.solution.status, **fit.summary,
+        }  # fmt: skip
         return self
 
     def _search(
