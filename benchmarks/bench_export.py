@@ -31,8 +31,7 @@ from _harness import save, table
 import untilt as ut
 from untilt import catalog
 from untilt.exports import forms, ltr_plugins, solr, vespa, xgboost_json
-from untilt.exports.check import compared
-from untilt.exports.format import Target, format_of
+from untilt.exports.format import Target, compared, format_of
 from untilt.exports.forms import Forest, form_of
 
 LISTS, DOCUMENTS, SEED = 1_000, 10, 0

@@ -19,7 +19,7 @@ import pyarrow as pa
 from _harness import run_python, save, table
 from bench_read_log import SEED, make_log
 
-from untilt.simulation.parquet import EVENTS, QUERIES, write_ubi
+from untilt.simulation.simulate import EVENTS, QUERIES, write_ubi
 
 # What is measured: DuckDB alone, with as much memory as there is, and with little.
 BARE, LITTLE = "read_json", "read_ubi, 300 MB"

@@ -47,7 +47,7 @@ OTHER_MEANINGS = {
         "evaluation/judged.py rankers/",
     ),
     "naive": ("a loss without a model of bias", "rankers/trust/"),
-    "dwell": ("a label column: seconds", "papers/ rankers/networks/ simulation/parquet.py"),
+    "dwell": ("a label column: seconds", "papers/ rankers/networks/ simulation/simulate.py"),
     "pivot": ("a design of swaps, and an option of estimators", "auditing/ bias/ cli/ serving/"),
     "shuffle": (
         "the beginning of rankers' names in a log of shuffled lists",

@@ -86,7 +86,7 @@ from untilt.evaluation.live import team_draft as team_draft
 from untilt.evaluation.null_tests import null_tests as null_tests
 from untilt.evaluation.slots import RankMetric as RankMetric
 from untilt.evaluation.systems import shown as shown
-from untilt.exports.check import check_export as check_export
+from untilt.exports.format import check_export as check_export
 from untilt.exports.format import export_model as export_model
 from untilt.exports.judgments import Judgments as Judgments
 from untilt.exports.judgments import click_judgments as click_judgments
@@ -131,10 +131,10 @@ from untilt.selection.select import select as select
 from untilt.serving.watch import watch as watch
 from untilt.simulation.grids import grid_examination as grid_examination
 from untilt.simulation.grids import simulate_grid as simulate_grid
-from untilt.simulation.parquet import simulate_to_parquet as simulate_to_parquet
 from untilt.simulation.production import production_ranker as production_ranker
 from untilt.simulation.production import production_rankers as production_rankers
 from untilt.simulation.simulate import simulate as simulate
+from untilt.simulation.simulate import simulate_to_parquet as simulate_to_parquet
 from untilt.simulation.synthetic import make_judged as make_judged
 from untilt.weighting.base import is_consistent as is_consistent
 from untilt.weighting.tables import IPS as IPS

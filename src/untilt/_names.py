@@ -48,20 +48,14 @@ NAMESPACES = {
     ),
     "bias": Namespace(
         ("bias", "curve"),
-        {
-            "untilt.bias.curve": "PositionBias",
-            "untilt.bias.em.trust_em": "TrustAnchor",
-        },
+        {"untilt.bias.curve": "PositionBias", "untilt.bias.em.trust_em": "TrustAnchor"},
     ),
     "clickmodels": Namespace(
         ("click model",), {"untilt.clickmodels.compare": "compare_click_models"}
     ),
     "weightings": Namespace(
         ("weighting",),
-        {
-            "untilt.weighting.base": "is_consistent",
-            "untilt.weighting.tail_bound": "tail_bound",
-        },
+        {"untilt.weighting.base": "is_consistent", "untilt.weighting.tail_bound": "tail_bound"},
     ),
     "rankers": Namespace(
         ("ranker",),
@@ -91,7 +85,7 @@ NAMESPACES = {
         ("protocol",),
         {
             "untilt.simulation.grids": "grid_examination simulate_grid",
-            "untilt.simulation.parquet": "simulate_to_parquet",
+            "untilt.simulation.simulate": "simulate_to_parquet",
             "untilt.simulation.production": "production_ranker production_rankers",
             "untilt.simulation.synthetic": "make_judged",
         },
@@ -130,17 +124,12 @@ NAMESPACES = {
     "exports": Namespace(
         (),
         {
-            "untilt.exports.check": "check_export",
-            "untilt.exports.format": "export_model",
+            "untilt.exports.format": "check_export export_model",
             "untilt.exports.judgments": "Judgments click_judgments",
         },
     ),
     "report": Namespace(
-        (),
-        {
-            "untilt.report.card": "model_card",
-            "untilt.report.decision": "Decision write_report",
-        },
+        (), {"untilt.report.card": "model_card", "untilt.report.decision": "Decision write_report"}
     ),
     "cluster": Namespace(
         (),

@@ -114,6 +114,18 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
+def check_least(what: str, found: float, least: float, hint: str = "") -> None:
+    """Raise unless an option is at least so large."""
+    if not found >= least:
+        raise OptionError(f"{what} must be at least {least}. Got {found} instead{hint}.")
+
+
+def check_share(what: str, found: float) -> None:
+    """Raise unless an option is a share of something, with some of it left on either side."""
+    if not 0 < found < 1:
+        raise OptionError(f"{what} must lie between 0 and 1. Got {found} instead.")
+
+
 def check_choice(what: str, found: object, known: tuple[str, ...]) -> None:
     """Raise unless `found` is one of the known choices of the option `what`."""
     if isinstance(found, str) and found in known:

@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from untilt._core.sealed_file import seal, seal_keys, unseal
+from untilt._core.saved import seal, seal_keys, unseal
 from untilt.errors import FileFormatError, OptionError
 
 PARTS = {"a": b"content", "b": bytes(100)}

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from untilt import make_judged, simulate, write_log
-from untilt.cli.clickmodels import Unit
+from untilt.cli.bias import Unit
 from untilt.cli.main import app
 from untilt.clickmodels.compare import CURVE_IS_RIGHT, NOT_INSTALLED, UNITS
 from untilt.simulation.protocols import Cascade

@@ -6,18 +6,18 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from untilt.cli import demo_steps
+from untilt.cli import demo as steps
 from untilt.cli.main import app
 from untilt.report.decision import Decision
 
-SMALL = demo_steps.DemoSize(queries=300, features=8, sessions=25_000, trees=20)
+SMALL = steps.DemoSize(queries=300, features=8, sessions=25_000, trees=20)
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo") / "results"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(demo_steps, "QUICK", SMALL)
+        patch.setattr(steps, "QUICK", SMALL)
         result = CliRunner().invoke(app, ["demo", "--quick", "--out", str(folder), "--json"])
     assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout), folder
@@ -60,8 +60,8 @@ def test_the_report_is_written(demo):
 
 
 def test_people_are_led_through_the_steps_to_the_report(tmp_path, monkeypatch):
-    tiny = demo_steps.DemoSize(queries=200, features=6, sessions=6000, trees=3)
-    monkeypatch.setattr(demo_steps, "QUICK", tiny)
+    tiny = steps.DemoSize(queries=200, features=6, sessions=6000, trees=3)
+    monkeypatch.setattr(steps, "QUICK", tiny)
     result = CliRunner().invoke(app, ["demo", "--quick", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.stderr
     assert re.findall(r"^(\d)\. ", result.stdout, flags=re.M) == ["1", "2", "3", "4", "5", "6"]
@@ -72,7 +72,7 @@ def test_people_are_led_through_the_steps_to_the_report(tmp_path, monkeypatch):
 @pytest.mark.parametrize("out", ["taken.txt", "taken.txt/folder"])
 def test_a_file_in_the_way_is_told_before_anything_is_computed(tmp_path, monkeypatch, out):
     (tmp_path / "taken.txt").write_text("mine")
-    monkeypatch.setattr(demo_steps, "run", lambda *_, **__: pytest.fail("data were made"))
+    monkeypatch.setattr(steps, "run", lambda *_, **__: pytest.fail("data were made"))
     result = CliRunner().invoke(app, ["demo", "--quick", "--out", str(tmp_path / out)])
     assert result.exit_code == 2
     assert "is a file" in " ".join(result.stderr.split())

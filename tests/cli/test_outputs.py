@@ -7,8 +7,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from untilt.cli.declared import Writes, check_outputs, writes
 from untilt.cli.main import app
-from untilt.cli.outputs import Writes, check_outputs, writes
 
 COMMANDS = {each.callback.__name__: each.callback for each in app.registered_commands}
 PARAMETERS = {name: inspect.signature(each).parameters for name, each in COMMANDS.items()}

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 import untilt as ut
 from untilt import catalog
+from untilt.cli.logs import protocol_of
 from untilt.cli.main import app
-from untilt.cli.simulate import protocol_of
 from untilt.errors import OptionError
 from untilt.simulation.protocols import DLA, Swap
 

@@ -7,7 +7,7 @@ import pytest
 from untilt._core.tree_text import check_tree_model
 from untilt.cluster.edges import Edges, floats, global_edges, ordered
 from untilt.cluster.group import Group, on_grid
-from untilt.cluster.xgboost_trees import lightgbm_text
+from untilt.cluster.part import lightgbm_text
 
 xgboost = pytest.importorskip("xgboost")
 

@@ -15,7 +15,7 @@ import pytest
 import untilt as ut
 from untilt.errors import BadRowsError, ColumnError, FileFormatError, OptionError
 from untilt.facts import codes
-from untilt.simulation.parquet import write_ubi
+from untilt.simulation.simulate import write_ubi
 
 HITS = {"shoe": ["a", "b", "c", "d"], "hat": ["x", "y", "z"]}
 

@@ -12,9 +12,8 @@ from tests.rankers.conftest import pbm_log
 import untilt as ut
 from untilt import catalog
 from untilt.errors import ColumnError, FileFormatError, NotFittedError, OptionError, ShapeError
-from untilt.exports.check import check_export, compared, read_sample
-from untilt.exports.format import write_export
-from untilt.exports.onnx_reader import run_onnx_operators
+from untilt.exports.format import check_export, compared, read_sample, write_export
+from untilt.exports.onnx_model import run_onnx_operators
 from untilt.networks.mlp import ACTIVATIONS, Network
 from untilt.rankers.base import Ranker
 

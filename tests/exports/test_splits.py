@@ -22,10 +22,9 @@ from tests.exports.made_trees import (
 )
 
 from untilt import catalog
-from untilt.exports.engine_trees import read_json
 from untilt.exports.format import Target, format_of
-from untilt.exports.forms import Forest, cuts, next32, text32
-from untilt.exports.onnx_reader import run_onnx_operators
+from untilt.exports.forms import Forest, cuts, next32, read_json, text32
+from untilt.exports.onnx_model import run_onnx_operators
 from untilt.exports.solr import thresholds
 
 TREE_FORMATS = ("es-ltr", "opensearch", "solr", "vespa", "onnx", "xgboost")

@@ -118,7 +118,7 @@ def _log_in_every_format(folder: Path, log: Path) -> None:
 def _layouts(folder: Path, judged: Any) -> None:
     """Logs whose positions are more than ranks, counted and with contexts; their curves."""
     import untilt as ut
-    from untilt.simulation.parquet import write_ubi
+    from untilt.simulation.simulate import write_ubi
 
     write_ubi(folder / "log.parquet", folder)
     grid = ut.simulate_grid(judged, ut.Grid(2, 3), n_sessions=400, seed=5, n_threads=1).log

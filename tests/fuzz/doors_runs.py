@@ -158,7 +158,7 @@ def _command_line(corpus: Path, folder: Path, rng: random.Random) -> None:
     from typer.testing import CliRunner
 
     from untilt.cli.main import app
-    from untilt.cli.watch import ALARM
+    from untilt.cli.serve import ALARM
 
     for file in corpus.iterdir():
         if file.is_file():

@@ -12,7 +12,7 @@ import numpy as np
 from tests.fuzz import mutations as m
 from tests.fuzz.targets import WrongResultError, target, written
 
-from untilt.simulation.parquet import EVENTS, QUERIES
+from untilt.simulation.simulate import EVENTS, QUERIES
 
 UBI = (QUERIES, EVENTS)
 

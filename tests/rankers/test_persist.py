@@ -38,8 +38,7 @@ from untilt import (
     register,
 )
 from untilt._core import saved as persist_types
-from untilt._core.saved import HEADER, Decoder, Encoder, save
-from untilt._core.sealed_file import FORMAT
+from untilt._core.saved import FORMAT, HEADER, Decoder, Encoder, save
 from untilt.catalog import storable_homes
 from untilt.errors import FileFormatError, NotFittedError, OptionError
 from untilt.facts import as_fact, as_facts

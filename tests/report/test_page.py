@@ -19,7 +19,7 @@ from untilt.report import decision as d
 from untilt.report import step_results as r
 from untilt.report.decision import first_sentence
 from untilt.report.page import chart_specs, figures_of, page, sections_of
-from untilt.report.rankers import importance_section
+from untilt.report.sections import importance_section
 from untilt.views import Section
 
 ORDER = [

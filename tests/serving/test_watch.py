@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from untilt import AllPairs, read_log, watch
 from untilt.cli.main import app
-from untilt.cli.watch import ALARM
+from untilt.cli.serve import ALARM
 from untilt.errors import OptionError
 from untilt.serving.collect import collect
 from untilt.serving.journal import Journal

@@ -1,13 +1,14 @@
 """Simulated logs on disk: the very log of `simulate`, whatever the chunks, whole or not at all."""
 
+import sys
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from untilt import JudgedLists, catalog, read_log, simulate
 from untilt.errors import OptionError
-from untilt.simulation import parquet as module
-from untilt.simulation.parquet import simulate_to_parquet
+from untilt.simulation.simulate import simulate_to_parquet
 
 PROTOCOLS = [record.load() for record in catalog.methods("protocol")]
 KINDS = pytest.mark.parametrize("kind", PROTOCOLS, ids=lambda kind: kind.name)
@@ -99,7 +100,8 @@ def test_clicks_can_be_asked_for(judged, tmp_path):
 def test_an_interrupted_run_leaves_the_old_files(judged, tmp_path, monkeypatch):
     before = simulate_to_parquet(judged, tmp_path, n_sessions=20)
     old = before.log.read_bytes(), before.documents.read_bytes()
-    draw, calls = module.draw_sessions, []  # type: ignore[attr-defined]
+    module = sys.modules[simulate_to_parquet.__module__]
+    draw, calls = module.draw_sessions, []
 
     def interrupted(*arguments):
         calls.append(1)

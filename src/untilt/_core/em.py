@@ -13,7 +13,7 @@ import numpy as np
 from untilt._core.arrays import FloatArray, handed_over
 from untilt._core.progress import progress
 from untilt.catalog import storable
-from untilt.errors import OptionError
+from untilt.errors import OptionError, check_least
 from untilt.facts import Fact, note, warning
 
 _ENDS = {
@@ -21,8 +21,7 @@ _ENDS = {
     for each in (
         note("em.converged", "converged in {steps} steps"),
         note(
-            "em.stopped",
-            "stopped after {steps} steps: the M step raised the likelihood no further",
+            "em.stopped", "stopped after {steps} steps: the M step raised the likelihood no further"
         ),
         warning(
             "em.out-of-steps",
@@ -108,8 +107,7 @@ def run_em(
     """
     if not tolerance > 0:
         raise OptionError(f"tolerance must be above 0. Got {tolerance} instead; 1e-4 is usual.")
-    if max_steps < 1:
-        raise OptionError(f"max_steps must be at least 1. Got {max_steps} instead.")
+    check_least("max_steps", max_steps, 1)
     visits = _accelerated(start, step, low, high) if accelerate else _plain(start, step)
     state, patience, n_steps = start, _PATIENCE, 0
     history: list[float] = []

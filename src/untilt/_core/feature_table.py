@@ -81,9 +81,8 @@ def _check_filled(here: Missing, in_training: Missing) -> None:
         return
     before = "kept as they are" if in_training == "keep" else f"counted as {in_training:g}"
     raise OptionError(
-        f"the ranker was trained with missing features {before}, and here {here:g} was "
-        "put in their place on reading. Read with ⟦missing='keep'⟧: the ranker then "
-        "does as in training."
+        f"the ranker was trained with missing features {before}, and here {here:g} was put in "
+        "their place on reading. Read with ⟦missing='keep'⟧: the ranker then does as in training."
     )
 
 

@@ -218,11 +218,7 @@ def _value_axis(
 
 
 def _lines_behind(
-    theme: Theme,
-    values: Sequence[float],
-    level: float | None,
-    marked: float | None,
-    diagonal: bool,
+    theme: Theme, values: Sequence[float], level: float | None, marked: float | None, diagonal: bool
 ) -> "list[alt.Chart]":
     import altair as alt
 

@@ -195,12 +195,7 @@ def _swaps(swaps: Sequence[Pair], theme: Theme) -> "alt.Chart":
 
 
 def _positions(
-    deepest: int,
-    names: dict[int, str],
-    colour: "alt.Color",
-    x: "alt.X",
-    y: "alt.Y",
-    theme: Theme,
+    deepest: int, names: dict[int, str], colour: "alt.Color", x: "alt.X", y: "alt.Y", theme: Theme
 ) -> "list[alt.Chart]":
     import altair as alt
 

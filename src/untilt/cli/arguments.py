@@ -25,19 +25,7 @@ if TYPE_CHECKING:
     from untilt.data.clicklog import ClickLog
     from untilt.data.read.ubi import Ubi
 
-AsJson = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object for machines, and nothing else.")
-]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Also say on stderr what is done, and when.")
-]
 Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")]
-
-
-def check_share(name: str, share: float) -> None:
-    """Raise unless an option is a share of something, with some of it left on either side."""
-    if not 0 < share < 1:
-        raise OptionError(f"{name} must lie between 0 and 1. Got {share} instead.")
 
 
 def check_out(path: Path | None, option: str = "--out") -> None:
@@ -106,10 +94,7 @@ DocumentsTable = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Of a database with several tables, the one of --documents."),
 ]
-LogPath = Annotated[
-    Path | None,
-    typer.Argument(metavar="LOG", help=LOG_HELP, parser=place),
-]
+LogPath = Annotated[Path | None, typer.Argument(metavar="LOG", help=LOG_HELP, parser=place)]
 UbiFiles = Annotated[
     tuple[Path, Path] | None,
     typer.Option(

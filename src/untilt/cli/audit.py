@@ -2,15 +2,14 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-import typer
+from typing import TYPE_CHECKING, Any, Literal
 
 from untilt._core.addresses import place
 from untilt._core.progress import progress
-from untilt.cli import arguments, outputs
-from untilt.cli.console import Output, speaking
-from untilt.errors import IdentifiabilityError, OptionError
+from untilt.cli import arguments
+from untilt.cli.console import Output
+from untilt.cli.declared import argument, file_option, option
+from untilt.errors import IdentifiabilityError, OptionError, check_share
 from untilt.evaluation.options import LevelOptions
 from untilt.facts import Fact, note
 
@@ -33,18 +32,13 @@ BY_LENGTH = note(
 def audit(
     log: arguments.LogPath = None,
     context: arguments.ContextOption = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Draw which positions can be compared: .png, .svg, .html or .json."
-        ),
-        outputs.WRITES,
-    ] = None,
+    plot: Path | None = file_option(
+        "Draw which positions can be compared: .png, .svg, .html or .json."
+    ),
     *,
     reading: arguments.LogOptions,
     export: arguments.UbiOptions,
-    as_json: arguments.AsJson = False,
-    verbose: arguments.Verbose = False,
+    out: Output,
 ) -> None:
     """Look at a click log: who clicks where, what is odd, and does it identify position bias?
 
@@ -62,15 +56,14 @@ def audit(
     from untilt.auditing.audit import audit as audit_log
     from untilt.views import without
 
-    with speaking(as_json=as_json, verbose=verbose) as out:
-        arguments.check_plots(plot)
-        read = reading.read(out, export.source(log), context=context or (), collapse="halves")
-        with progress("looking at the log"):
-            audited = audit_log(read)
-        out.record(**audited.to_dict(said=out.said))
-        out.show(without(audited.view(), "audit.in-python"))
-        if plot is not None:
-            _draw(out, audited, plot)
+    arguments.check_plots(plot)
+    read = reading.read(out, export.source(log), context=context or (), collapse="halves")
+    with progress("looking at the log"):
+        audited = audit_log(read)
+    out.record(**audited.to_dict(said=out.said))
+    out.show(without(audited.view(), "audit.in-python"))
+    if plot is not None:
+        _draw(out, audited, plot)
 
 
 def _draw(out: Output, audited: "Audit", path: Path) -> None:
@@ -95,58 +88,41 @@ def _draw(out: Output, audited: "Audit", path: Path) -> None:
 
 
 def plan(
-    log: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[LOG]", help="A click log of the traffic; or give --rates.", parser=place
-        ),
-    ] = None,
-    rates: Annotated[
-        str | None, typer.Option(metavar="0.3,0.2,...", help="Click rates of positions 1, 2, ...")
-    ] = None,
-    sessions_per_day: Annotated[
-        float, typer.Option(min=0, help="Sessions a day that take part in the experiment.")
-    ] = 10_000,
-    width: Annotated[
-        float, typer.Option(help="Wished width of each interval, relative: 0.2 is about +-10%.")
-    ] = 0.2,
+    log: Path | None = argument(
+        None, "A click log of the traffic; or give --rates.", "[LOG]", parser=place
+    ),
+    rates: str | None = option(None, "Click rates of positions 1, 2, ...", metavar="0.3,0.2,..."),
+    sessions_per_day: float = option(
+        10_000, "Sessions a day that take part in the experiment.", min=0
+    ),
+    width: float = option(0.2, "Wished width of each interval, relative: 0.2 is about +-10%."),
     *,
     levels: LevelOptions,
-    pairs: Annotated[
-        Literal["pivot", "adjacent"],
-        typer.Option(help="Swap one pivot with every other position, or neighbours."),
-    ] = "pivot",
-    pivot: Annotated[int, typer.Option(min=1, help="The pivot's position.")] = 1,
-    share: Annotated[float, typer.Option(help="Share of the sessions that are swapped.")] = 0.1,
-    depth: Annotated[
-        int | None, typer.Option(min=2, help="Positions to measure; all where not given.")
-    ] = None,
-    examination: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|CURVE",
-            help="A guess of the bias: a JSON file, 'power-law:1' or 'eye-tracking:1'. Without one "
-            "the hardest case is planned for.",
-        ),
-    ] = None,
-    within: Annotated[
-        Literal["document", "length"] | None,
-        typer.Option(
-            help="Compare the same documents (queries repeat), or lists of a length; without, the "
-            "first where it can be."
-        ),
-    ] = None,
-    assurance: Annotated[
-        float | None,
-        typer.Option(
-            help="Probability that all intervals are as narrow as wished, such as 0.9; without it "
-            "the mean width is planned."
-        ),
-    ] = None,
+    pairs: Literal["pivot", "adjacent"] = option(
+        "pivot", "Swap one pivot with every other position, or neighbours."
+    ),
+    pivot: int = option(1, "The pivot's position.", min=1),
+    share: float = option(0.1, "Share of the sessions that are swapped."),
+    depth: int | None = option(None, "Positions to measure; all where not given.", min=2),
+    examination: str | None = option(
+        None,
+        "A guess of the bias: a JSON file, 'power-law:1' or 'eye-tracking:1'. Without one "
+        "the hardest case is planned for.",
+        metavar="FILE|CURVE",
+    ),
+    within: Literal["document", "length"] | None = option(
+        None,
+        "Compare the same documents (queries repeat), or lists of a length; without, the "
+        "first where it can be.",
+    ),
+    assurance: float | None = option(
+        None,
+        "Probability that all intervals are as narrow as wished, such as 0.9; without it "
+        "the mean width is planned.",
+    ),
     reading: arguments.ColumnOptions,
     export: arguments.UbiOptions,
-    as_json: arguments.AsJson = False,
-    verbose: arguments.Verbose = False,
+    out: Output,
 ) -> None:
     """Plan a swap experiment: which positions, how many sessions, how many days and clicks.
 
@@ -160,35 +136,26 @@ def plan(
     """
     from untilt.auditing.plan import plan_swaps
 
-    with speaking(as_json=as_json, verbose=verbose) as out:
-        if assurance is not None:
-            arguments.check_share("--assurance", assurance)
-        clicks = _clicks(out, log, rates, reading, export)
-        depth, notes = _planned_depth(clicks, depth)
-        plan_within = partial(
-            plan_swaps,
-            clicks,
-            sessions_per_day=sessions_per_day,
-            width=width,
-            level=levels.level,
-            pairs=pairs,
-            pivot=pivot,
-            share=share,
-            depth=depth,
-            examination=_mean_curve(arguments.parse_bias(examination)),
-            assurance=assurance,
-        )
-        try:
-            planned = plan_within(within=within or "document")
-        except IdentifiabilityError:
-            if within is not None:
-                raise
-            planned = plan_within(within="length")
-            notes.append(BY_LENGTH)
-        out.record(**planned.to_dict(said=out.said))
-        out.record(notes=[*notes, *planned.notes])
-        out.points(notes)
-        out.show(planned.view())
+    if assurance is not None:
+        check_share("--assurance", assurance)
+    clicks = _clicks(out, log, rates, reading, export)
+    depth, notes = _planned_depth(clicks, depth)
+    plan_within = partial(
+        plan_swaps, clicks, sessions_per_day=sessions_per_day, width=width, level=levels.level,
+        pairs=pairs, pivot=pivot, share=share, depth=depth,
+        examination=_mean_curve(arguments.parse_bias(examination)), assurance=assurance,
+    )  # fmt: skip
+    try:
+        planned = plan_within(within=within or "document")
+    except IdentifiabilityError:
+        if within is not None:
+            raise
+        planned = plan_within(within="length")
+        notes.append(BY_LENGTH)
+    out.record(**planned.to_dict(said=out.said))
+    out.record(notes=[*notes, *planned.notes])
+    out.points(notes)
+    out.show(planned.view())
 
 
 def _mean_curve(guess: Any) -> Any:

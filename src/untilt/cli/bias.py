@@ -1,24 +1,24 @@
-"""`untilt bias`: the position bias of a click log, by any estimator."""
+"""`untilt bias` and `clickmodels`: where people look, by any estimator, and how they read."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-import typer
+from typing import TYPE_CHECKING, Any, Literal
 
 from untilt import catalog
 from untilt._core.progress import progress
-from untilt.cli import arguments, outputs
-from untilt.cli.console import Output, speaking
-from untilt.cli.declared import method_option
-from untilt.errors import IdentifiabilityError, OptionError
+from untilt.catalog import find
+from untilt.cli import arguments
+from untilt.cli.console import Output, attributes
+from untilt.cli.declared import file_option, option, out_option
+from untilt.errors import IdentifiabilityError, OptionError, check_share
 from untilt.evaluation.options import LevelOptions
-from untilt.facts import phrase
+from untilt.facts import codes, phrase
 from untilt.views import bar
 
 if TYPE_CHECKING:
     from untilt.bias.curve import PositionBias
     from untilt.bias.estimator import BiasEstimator
+    from untilt.clickmodels.compare import Measured, ModelComparison, ModelQuality
     from untilt.data.clicklog import ClickLog
 
 
@@ -27,55 +27,31 @@ Shape = Literal["none", "smooth", "power-law"]
 
 def bias(
     log: arguments.LogPath = None,
-    method: Annotated[
-        str,
-        method_option("auto (what the audit advises), {bias}."),
-    ] = "auto",
-    pivot: Annotated[
-        int | None, typer.Option(min=1, help="Position that others are compared with.")
-    ] = None,
-    within: Annotated[
-        str | None,
-        typer.Option(
-            metavar="document|length", help="What swapped lists are compared with (swaps only)."
-        ),
-    ] = None,
-    relevance: Annotated[
-        str | None,
-        typer.Option(metavar="features|counts|network", help="How EM models relevance (EM only)."),
-    ] = None,
+    method: str = option("auto", "auto (what the audit advises), {bias}."),
+    pivot: int | None = option(None, "Position that others are compared with.", min=1),
+    within: str | None = option(
+        None, "What swapped lists are compared with (swaps only).", metavar="document|length"
+    ),
+    relevance: str | None = option(
+        None, "How EM models relevance (EM only).", metavar="features|counts|network"
+    ),
     context: arguments.ContextOption = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Of what is drawn at random (EM only).")
-    ] = None,
-    depth: Annotated[int | None, typer.Option(min=1, help="Positions 1..depth only.")] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="Any other option of the estimator's constructor, as in top=10 or check=false; "
-            "JSON in brackets. May be repeated.",
-        ),
-    ] = None,
+    seed: int | None = option(None, "Of what is drawn at random (EM only).", min=0),
+    depth: int | None = option(None, "Positions 1..depth only.", min=1),
+    option: list[str] | None = option(
+        None,
+        "Any other option of the estimator's constructor, as in top=10 or check=false; "
+        "JSON in brackets. May be repeated.",
+        metavar="NAME=VALUE",
+    ),
     *,
     levels: LevelOptions,
-    shape: Annotated[
-        Shape, typer.Option(help="Then make the curve one that never rises, or a power law.")
-    ] = "none",
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw the curve: .png, .svg, .html or .json."),
-        outputs.WRITES,
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Write it as JSON, for untilt train."),
-        outputs.WRITES,
-    ] = None,
+    shape: Shape = option("none", "Then make the curve one that never rises, or a power law."),
+    plot: Path | None = file_option("Draw the curve: .png, .svg, .html or .json."),
+    out: Path | None = out_option(None, "Write it as JSON, for untilt train.", "FILE"),
     reading: arguments.LogOptions,
     export: arguments.UbiOptions,
-    as_json: arguments.AsJson = False,
-    verbose: arguments.Verbose = False,
+    output: Output,
 ) -> None:
     """Estimate how likely each position is examined, with intervals.
 
@@ -91,38 +67,31 @@ def bias(
 
     Which one suits the log: [bold]untilt audit clicks.parquet[/bold]
     """
-    given = {
-        "pivot": pivot,
-        "within": within,
-        "relevance": relevance,
-        "seed": seed,
-        "depth": depth,
-    }
+    given = {"pivot": pivot, "within": within, "relevance": relevance, "seed": seed, "depth": depth}
     options = {name: value for name, value in given.items() if value is not None}
-    with speaking(as_json=as_json, verbose=verbose) as output:
-        arguments.check_out(out)
-        arguments.check_plots(plot)
-        chosen = None if method == "auto" else _named(method)
-        _check_context(method, context)
-        clicks = reading.read(output, export.source(log), context=context or ())
-        clicks = reading.without_leaks(output, clicks)
-        if chosen is None:
-            chosen, options, clicks = _advised(output, clicks, options, context or ())
-        options = _with_options(chosen, options, option or [])
-        estimator = _made(chosen, {"level": levels.level, **options})
-        named = phrase("{method:method}", method=chosen.__name__)
-        with progress(f"estimating the bias by {output.said(named)}"):
-            found = _shaped(estimator.fit(clicks).bias_, shape)
-        _report(output, found, clicks)
-        by_context = _report_contexts(output, estimator)
-        if by_context and shape == "none":
-            found = _in_one(estimator.curves_) or found
-        if out is not None:
-            found.save(out)
-            output.record(out=out)
-            output.say(f"\nWritten: {out}")
-        if plot is not None:
-            _draw(output, found, clicks, plot, by_context)
+    arguments.check_out(out)
+    arguments.check_plots(plot)
+    chosen = None if method == "auto" else _named(method)
+    _check_context(method, context)
+    clicks = reading.read(output, export.source(log), context=context or ())
+    clicks = reading.without_leaks(output, clicks)
+    if chosen is None:
+        chosen, options, clicks = _advised(output, clicks, options, context or ())
+    options = _with_options(chosen, options, option or [])
+    estimator = _made(chosen, {"level": levels.level, **options})
+    named = phrase("{method:method}", method=chosen.__name__)
+    with progress(f"estimating the bias by {output.said(named)}"):
+        found = _shaped(estimator.fit(clicks).bias_, shape)
+    _report(output, found, clicks)
+    by_context = _report_contexts(output, estimator)
+    if by_context and shape == "none":
+        found = _in_one(estimator.curves_) or found
+    if out is not None:
+        found.save(out)
+        output.record(out=out)
+        output.say(f"\nWritten: {out}")
+    if plot is not None:
+        _draw(output, found, clicks, plot, by_context)
 
 
 def _check_context(method: str, context: list[str] | None) -> None:
@@ -212,22 +181,8 @@ def _shaped(found: "PositionBias", shape: Shape) -> "PositionBias":
 
 
 def _report(out: Output, found: "PositionBias", log: "ClickLog") -> None:
-    out.record(
-        method=found.method,
-        examination=found.examination,
-        std_error=found.std_error,
-        low=found.low,
-        high=found.high,
-        has_interval=found.has_interval,
-        eps_plus=found.eps_plus,
-        eps_minus=found.eps_minus,
-        level=found.level,
-        relative=found.relative,
-        eta=found.eta,
-        effective_queries=found.effective_queries,
-        assumes=found.assumes,
-        status=found.status,
-    )
+    names = "method examination std_error low high has_interval eps_plus eps_minus level relative"
+    out.record(**attributes(found, f"{names} eta effective_queries assumes status"))
     from untilt.bias.curve import NO_INTERVAL
 
     scale = "relative to position 1" if found.relative else "absolute"
@@ -273,10 +228,7 @@ def _report_contexts(out: Output, estimator: Any) -> "dict[str, PositionBias]":
             {
                 "name": name,
                 "sessions": sessions,
-                "examination": curve.examination,
-                "std_error": curve.std_error,
-                "low": curve.low,
-                "high": curve.high,
+                **attributes(curve, "examination std_error low high"),
             }
             for name, (sessions, curve) in examples.items()
         ]
@@ -331,3 +283,152 @@ def _draw(
         save_chart(found.plot(others), path)
     out.record(plot=path)
     out.say(f"\nDrawn: {path}")
+
+
+SplitBy = Literal["session", "time"]
+
+Unit = Literal["auto", "query", "session"]
+
+
+def clickmodels(
+    log: arguments.LogPath = None,
+    model: list[str] | None = option(None, "Only this one; may be repeated: {click model}."),
+    train: float = option(0.75, "Share of the sessions to learn from.", metavar="SHARE"),
+    split: SplitBy = option(
+        "session", "Hold out sessions at random, or the latest (needs timestamp)."
+    ),
+    intervals: Unit = option("auto", "What is independent: queries, or single sessions."),
+    draws: int = option(300, "Bootstrap samples of the intervals.", min=20),
+    plot: Path | None = file_option("Write perplexity by position: .html, .png, .svg or .json."),
+    seed: arguments.Seed = 0,
+    *,
+    reading: arguments.ColumnOptions,
+    export: arguments.UbiOptions,
+    out: Output,
+) -> None:
+    """Compare click models on held-out sessions, and say what the best one means.
+
+    Does a curve over positions describe how people look at these pages, or do the clicks and
+    documents above matter too? Lower perplexity is better: 1 is perfect, 2 is a coin.
+
+    Example: [bold]untilt clickmodels clicks.parquet --split time --plot models.html[/bold]
+    """
+    check_share("--train", train)
+    arguments.check_plots(plot)
+    for name in model or ():
+        find("click model", name, what="--model")
+    # Merged sessions have no time.
+    read = reading.read(out, export.source(log), collapse=split == "session")
+    comparison = _compare(out, read, model, train, split, by=intervals, n_draws=draws, seed=seed)
+    _report_models(out, comparison)
+    if plot is not None:
+        _draw_models(out, comparison, plot)
+
+
+def _compare(
+    out: Output,
+    log: "ClickLog",
+    models: list[str] | None,
+    share: float,
+    split: SplitBy,
+    *,
+    by: str,
+    n_draws: int,
+    seed: int,
+) -> "ModelComparison":
+    from untilt.clickmodels.compare import compare_click_models
+
+    train, test = log.split(share, by=split, seed=seed)
+    if not (train.n_sessions and test.n_sessions):
+        raise OptionError(
+            f"{log.n_sessions:,} sessions leave none to hold out beside --train {share:g}: models "
+            "are compared on sessions that they were not fitted on. Give more sessions."
+        )
+    out.record(train_sessions=train.n_sessions, test_sessions=test.n_sessions)
+    out.say(f"{train.n_sessions:,} sessions to learn from, {test.n_sessions:,} held out")
+    comparison = compare_click_models(
+        train.collapse(), test, models=models or None, by=by, n_draws=n_draws, seed=seed
+    )
+    for entry in comparison:
+        status = getattr(getattr(entry.model, "em_", None), "status", "counted")
+        out.detail(f"{entry.name}: {out.said(status)}, {entry.seconds:.2f} s")
+    return comparison
+
+
+def _report_models(out: Output, comparison: "ModelComparison") -> None:
+    from untilt.clickmodels.compare import advise
+
+    advice = advise(comparison)
+    out.record(
+        models={entry.name: _entry_record(entry) for entry in comparison},
+        intervals={"level": comparison.level, "by": comparison.unit, "n": comparison.n_units},
+        left_out=comparison.left_out,
+        best=comparison.best.name,
+        sessions_per_query=comparison.sessions_per_query,
+        order_notes=comparison.order_notes,
+        advice=None
+        if advice is None
+        else {
+            "pbm_is_enough": advice.enough,
+            "share_of_excess_perplexity": advice.share,
+            "sentences": advice.sentences,
+            "codes": codes(advice.sentences),
+        },
+    )
+    out.heading(f"held-out sessions, best first ({comparison.level:.0%} intervals)")
+    out.table(
+        ("model", "log-likelihood", "perplexity", "conditional", "minus pbm"),
+        [_model_row(entry) for entry in comparison.ranked],
+    )
+    notes = [
+        *(() if advice is None else advice.sentences),
+        *comparison.order_notes,
+        *comparison.ruled_out,
+        *comparison.left_out.values(),
+    ]
+    if notes:
+        out.heading("what this means")
+        out.points(notes)
+
+
+def _model_row(entry: "ModelQuality") -> tuple[str, ...]:
+    """The value, and half the width of its interval: whole intervals do not fit a terminal."""
+    figures = (entry.log_likelihood, entry.perplexity, entry.conditional_perplexity)
+    gain = "" if entry.gain is None else _short(entry.gain, sign="+")
+    return entry.name, *map(_short, figures), gain
+
+
+def _short(figure: "Measured", *, sign: str = "") -> str:
+    half = (figure.interval.high - figure.interval.low) / 2
+    return f"{figure.value:{sign}.3f} ± {half:.3f}"
+
+
+def _entry_record(entry: "ModelQuality") -> dict[str, object]:
+    figures = {
+        "log_likelihood": entry.log_likelihood,
+        "perplexity": entry.perplexity,
+        "conditional_perplexity": entry.conditional_perplexity,
+        "gain_over_pbm": entry.gain,
+    }
+    return {
+        **{name: _measured_record(figure) for name, figure in figures.items()},
+        "perplexity_at": vars(entry.perplexity_at),
+        "conditional_perplexity_at": vars(entry.conditional_perplexity_at),
+        "ruled_out": entry.ruled_out,
+        "seconds": entry.seconds,
+    }
+
+
+def _measured_record(figure: "Measured | None") -> dict[str, float] | None:
+    if figure is None:
+        return None
+    return {"value": figure.value, "low": figure.interval.low, "high": figure.interval.high}
+
+
+def _draw_models(out: Output, comparison: "ModelComparison", path: Path) -> None:
+    from untilt.charts.theme import save_chart
+    from untilt.clickmodels.compare import perplexity_chart
+
+    save_chart(perplexity_chart(comparison), path)
+    out.record(plot=path)
+    out.say(f"chart: {path}")

@@ -10,9 +10,11 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.padding import Padding
@@ -28,6 +30,18 @@ from untilt.views import bar, show
 if TYPE_CHECKING:
     from untilt.data.counts import ClickRates
     from untilt.views import Section
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """The options that every command has."""
+
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object for machines, and nothing else.")
+    ] = False
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also say on stderr what is done, and when.")
+    ] = False
 
 
 class Output:
@@ -137,8 +151,12 @@ class Output:
 def speaking(*, as_json: bool, verbose: bool) -> Iterator[Output]:
     """The output of one command, with progress bars for its long parts."""
     out = Output(as_json=as_json, verbose=verbose)
-    with showing_progress():
-        yield out
+    try:
+        with showing_progress():
+            yield out
+    except typer.Exit:  # an answer with a code of its own
+        out.finish()
+        raise
     out.finish()
 
 
@@ -210,6 +228,11 @@ def plain(value: Any, said: Callable[[str], str] = str) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
+def attributes(value: Any, names: str) -> dict[str, Any]:
+    """Attributes of a value by their names, with a space between, for a record."""
+    return {name: getattr(value, name) for name in names.split()}
+
+
 COLUMNS = ("position", "shown", "rate", "interval", "")
 
 
@@ -234,13 +257,4 @@ def rates_table(rates: "ClickRates") -> tuple[tuple[str, ...], list[tuple[str, .
 
 def rates_record(rates: "ClickRates") -> dict[str, Any]:
     """Plain columns for JSON."""
-    return {
-        "position": rates.position,
-        "impressions": rates.impressions,
-        "clicks": rates.clicks,
-        "rate": rates.rate,
-        "std_error": rates.std_error,
-        "low": rates.low,
-        "high": rates.high,
-        "level": rates.level,
-    }
+    return attributes(rates, "position impressions clicks rate std_error low high level")

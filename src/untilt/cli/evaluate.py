@@ -5,12 +5,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-import typer
-
 from untilt._core.addresses import place
 from untilt._core.declared import Option
-from untilt.cli import arguments, outputs
-from untilt.cli.console import Output, speaking
+from untilt.cli import arguments
+from untilt.cli.console import Output
+from untilt.cli.declared import PlotIntervals, argument, file_option, option
 from untilt.errors import OptionError
 from untilt.evaluation.options import JudgingOptions, LevelOptions
 from untilt.facts import phrase
@@ -37,83 +36,47 @@ class EvaluateOptions(JudgingOptions):
 
 
 def evaluate(
-    data: Annotated[
-        Path,
-        typer.Argument(
-            metavar="LOG", help="A click log; or a LETOR file, with --letor.", parser=place
-        ),
-    ],
-    ranker: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[NAME=]FILE", help="A saved ranker. May be repeated."),
-    ] = None,
+    data: Path = argument(..., "A click log; or a LETOR file, with --letor.", "LOG", parser=place),
+    ranker: list[str] | None = option(
+        None, "A saved ranker. May be repeated.", metavar="[NAME=]FILE"
+    ),
     bias: arguments.BiasOption = None,
     *,
     judging: EvaluateOptions,
-    baseline: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SYSTEM|ranker=NAME",
-            help="The system that the others are compared with (shown); or ranker=NAME[,NAME]: "
-            "rankers of the log whose sessions are the traffic to improve. Without: all but "
-            "experiments (shuffle..., swap:2-5). May be repeated.",
-        ),
-    ] = None,
-    people: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Column that says whose session each is: intervals then allow for people who come "
-            "back.",
-        ),
-    ] = None,
-    interval: Annotated[
-        Literal["normal", "bootstrap"],
-        typer.Option(help="Student's t over queries, or bootstrap."),
-    ] = "normal",
+    baseline: list[str] | None = option(
+        None,
+        "The system that the others are compared with (shown); or ranker=NAME[,NAME]: "
+        "rankers of the log whose sessions are the traffic to improve. Without: all but "
+        "experiments (shuffle..., swap:2-5). May be repeated.",
+        metavar="SYSTEM|ranker=NAME",
+    ),
+    people: str | None = option(
+        None,
+        "Column that says whose session each is: intervals then allow for people who come back.",
+        metavar="COLUMN",
+    ),
+    interval: Literal["normal", "bootstrap"] = option(
+        "normal", "Student's t over queries, or bootstrap."
+    ),
     levels: LevelOptions,
-    plot: outputs.PlotIntervals = None,
-    clip_plot: Annotated[
-        Path | None,
-        typer.Option(
-            "--clip-plot",
-            metavar="FILE",
-            help="Draw the first ranker's value over the clip.",
-        ),
-        outputs.WRITES,
-    ] = None,
-    sensitivity_plot: Annotated[
-        Path | None,
-        typer.Option(
-            "--sensitivity-plot",
-            metavar="FILE",
-            help="Draw what would flip the best ranker's difference: a tornado chart.",
-        ),
-        outputs.WRITES,
-    ] = None,
-    letor: Annotated[
-        bool,
-        typer.Option("--letor", help="LOG is a LETOR file: judge by its labels, with any metric."),
-    ] = False,
-    held_out: Annotated[
-        bool,
-        typer.Option(
-            "--held-out",
-            help="Only queries that no given ranker was trained on; a saved ranker remembers them.",
-        ),
-    ] = False,
-    shown_log: Annotated[
-        Path | None,
-        typer.Option(
-            "--shown",
-            metavar="LOG",
-            help="With --letor: a click log with the same ids, which says what was never shown.",
-        ),
-    ] = None,
+    plot: PlotIntervals = None,
+    clip_plot: Path | None = file_option("Draw the first ranker's value over the clip."),
+    sensitivity_plot: Path | None = file_option(
+        "Draw what would flip the best ranker's difference: a tornado chart."
+    ),
+    letor: bool = option(False, "LOG is a LETOR file: judge by its labels, with any metric."),
+    held_out: bool = option(
+        False, "Only queries that no given ranker was trained on; a saved ranker remembers them."
+    ),
+    shown_log: Path | None = option(
+        None,
+        "With --letor: a click log with the same ids, which says what was never shown.",
+        "--shown",
+        metavar="LOG",
+    ),
     seed: arguments.Seed = 0,
     reading: arguments.LogOptions,
-    as_json: arguments.AsJson = False,
-    verbose: arguments.Verbose = False,
+    output: Output,
 ) -> None:
     """Say how good rankers would have been, from clicks on what was shown, with intervals.
 
@@ -124,43 +87,42 @@ def evaluate(
 
     On human labels: [bold]untilt evaluate test.txt --letor --ranker ranker.untilt[/bold]
     """
-    with speaking(as_json=as_json, verbose=verbose) as output:
-        arguments.check_plots(plot, clip_plot, sensitivity_plot)
-        metric, among, level = judging.metric, judging.among, levels.level
-        systems = load_rankers(ranker)
-        if letor:
-            logged = None if shown_log is None else reading.read(output, shown_log, to_rank=False)
-            _by_labels(output, data, systems, metric, level, held_out=held_out, shown=logged)
-            return
-        if shown_log is not None:
-            raise OptionError(
-                "--shown goes with --letor: it says which judged documents were shown. A click log "
-                "says so itself; give all candidates with --documents."
-            )
-        from untilt.evaluation.estimate import estimate
-        from untilt.evaluation.slots import as_rank_metric
-        from untilt.evaluation.systems import shown
+    arguments.check_plots(plot, clip_plot, sensitivity_plot)
+    metric, among, level = judging.metric, judging.among, levels.level
+    systems = load_rankers(ranker)
+    if letor:
+        logged = None if shown_log is None else reading.read(output, shown_log, to_rank=False)
+        _by_labels(output, data, systems, metric, level, held_out=held_out, shown=logged)
+        return
+    if shown_log is not None:
+        raise OptionError(
+            "--shown goes with --letor: it says which judged documents were shown. A click log "
+            "says so itself; give all candidates with --documents."
+        )
+    from untilt.evaluation.estimate import estimate
+    from untilt.evaluation.slots import as_rank_metric
+    from untilt.evaluation.systems import shown
 
-        curve, wanted = arguments.parse_bias(bias), as_rank_metric(metric)
-        whose = () if people is None else (people,)
-        context = dict.fromkeys([*arguments.context_of(curve), *whose])
-        log = reading.read(output, data, to_rank=bool(systems), context=list(context))
-        log = _held_out_part(output, log, systems) if held_out else log
-        named = {"shown": shown, **systems}
-        compared_with, rankers = _baselines(baseline or [], named)
-        estimates = estimate(
-            log, named, curve, metric=wanted, evaluator=judging.evaluator, clip=judging.clip,
-            among=among, baseline=rankers, people=people, interval=interval, level=level, seed=seed,
-        )  # fmt: skip
-        _report(output, estimates, compared_with)
-        if len(estimates) > 1:
-            _report_sensitivity(output, estimates, compared_with, sensitivity_plot)
-        if plot is not None:
-            title = f"{metric} as if each had been deployed"
-            draw_estimates(output, estimates, estimates.systems, plot, title=title)
-        if clip_plot is not None:
-            options = {"metric": metric, "among": among, "baseline": rankers}
-            _draw_clips(output, log, named, curve, clip_plot, options)
+    curve, wanted = arguments.parse_bias(bias), as_rank_metric(metric)
+    whose = () if people is None else (people,)
+    context = dict.fromkeys([*arguments.context_of(curve), *whose])
+    log = reading.read(output, data, to_rank=bool(systems), context=list(context))
+    log = _held_out_part(output, log, systems) if held_out else log
+    named = {"shown": shown, **systems}
+    compared_with, rankers = _baselines(baseline or [], named)
+    estimates = estimate(
+        log, named, curve, metric=wanted, evaluator=judging.evaluator, clip=judging.clip,
+        among=among, baseline=rankers, people=people, interval=interval, level=level, seed=seed,
+    )  # fmt: skip
+    _report(output, estimates, compared_with)
+    if len(estimates) > 1:
+        _report_sensitivity(output, estimates, compared_with, sensitivity_plot)
+    if plot is not None:
+        title = f"{metric} as if each had been deployed"
+        draw_estimates(output, estimates, estimates.systems, plot, title=title)
+    if clip_plot is not None:
+        options = {"metric": metric, "among": among, "baseline": rankers}
+        _draw_clips(output, log, named, curve, clip_plot, options)
 
 
 def _baselines(given: list[str], systems: dict[str, Any]) -> tuple[str, str | None]:

@@ -1,60 +1,45 @@
-"""`untilt export`: a ranker for the engine that people already run."""
+"""`untilt export`, `judgments` and `score`: what other tools read."""
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from untilt._core.addresses import place
 from untilt._core.places import refuse_inputs
-from untilt.cli import arguments, outputs
-from untilt.cli.console import Output, speaking
-from untilt.cli.declared import method_option
+from untilt.cli import arguments
+from untilt.cli.console import Output
+from untilt.cli.declared import argument, option, out_option
+from untilt.data.read.options import columns_of
 from untilt.errors import OptionError
+from untilt.evaluation.options import LevelOptions
 
 if TYPE_CHECKING:
-    from untilt.exports.check import ExportCheck
-    from untilt.exports.format import Exported
+    from untilt.exports.format import ExportCheck, Exported
+
 
 DIFFERS = 1  # exit code: the written model does not score as the ranker does
 
 
 def export(
-    ranker: Annotated[
-        Path, typer.Argument(metavar="RANKER", help="A file that `untilt train` wrote.")
-    ],
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", metavar="FILE", help="Where the model is written."),
-        outputs.WRITES,
-    ],
-    to: Annotated[
-        str | None,
-        method_option(
-            "The engine: {export}. By the ending of the file where that is clear (.txt, .onnx, "
-            ".c).",
-            "--to",
-        ),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--name",
-            metavar="MODEL",
-            help="What the engine calls the model; the file's name if not given.",
-        ),
-    ] = None,
-    check: Annotated[
-        Path | None,
-        typer.Option(
-            "--check",
-            metavar="TABLE",
-            help="Rows to score by the written file, as the engine would, and by the ranker: a "
-            "table with query_id and the features, or a LETOR file (.txt).",
-        ),
-    ] = None,
-    as_json: arguments.AsJson = False,
-    verbose: arguments.Verbose = False,
+    ranker: Path = argument(..., "A file that `untilt train` wrote.", "RANKER"),
+    out: Path = out_option(..., "Where the model is written.", "FILE"),
+    to: str | None = option(
+        None,
+        "The engine: {export}. By the ending of the file where that is clear (.txt, .onnx, .c).",
+    ),
+    name: str | None = option(
+        None, "What the engine calls the model; the file's name if not given.", metavar="MODEL"
+    ),
+    check: Path | None = option(
+        None,
+        "Rows to score by the written file, as the engine would, and by the ranker: a "
+        "table with query_id and the features, or a LETOR file (.txt).",
+        metavar="TABLE",
+    ),
+    *,
+    output: Output,
 ) -> None:
     """Write a ranker's model for another engine, with what that engine needs to use it.
 
@@ -67,20 +52,19 @@ def export(
     from untilt.exports.format import write_export, written_beside
     from untilt.rankers.base import load
 
-    with speaking(as_json=as_json, verbose=verbose) as output:
-        arguments.check_out(out)
-        model = load(ranker)
-        sample = None if check is None else _sample(check, model)
-        refuse_inputs(written_beside(model, out, to), [ranker, check])
-        written = write_export(model, out, to, name=name)
-        output.record(
-            ranker=ranker, model=out, kind=type(model).__name__, to=written.to,
-            files=[*written.beside], kept=[*written.kept], commands=[*written.commands],
-            notes=[note.record(output.said) for note in written.notes],
-        )  # fmt: skip
-        _tell(output, written, type(model).__name__)
-        if sample is not None:
-            holds = _check(output, model, written, *sample)
+    arguments.check_out(out)
+    model = load(ranker)
+    sample = None if check is None else _sample(check, model)
+    refuse_inputs(written_beside(model, out, to), [ranker, check])
+    written = write_export(model, out, to, name=name)
+    output.record(
+        ranker=ranker, model=out, kind=type(model).__name__, to=written.to,
+        files=[*written.beside], kept=[*written.kept], commands=[*written.commands],
+        notes=[note.record(output.said) for note in written.notes],
+    )  # fmt: skip
+    _tell(output, written, type(model).__name__)
+    if sample is not None:
+        holds = _check(output, model, written, *sample)
     if sample is not None and not holds:
         raise typer.Exit(DIFFERS)
 
@@ -101,7 +85,7 @@ def _tell(output: Output, written: "Exported", kind: str) -> None:
 
 
 def _check(output: Output, model: Any, written: "Exported", features: Any, indptr: Any) -> bool:
-    from untilt.exports.check import check_export
+    from untilt.exports.format import check_export
 
     found = check_export(model, written.path, features, written.to, indptr=indptr)
     output.heading("the same scores?")
@@ -122,7 +106,7 @@ def _check(output: Output, model: Any, written: "Exported", features: Any, indpt
 
 
 def _rows(found: "ExportCheck") -> list[tuple[str, str]]:
-    from untilt.exports.check import TOLERANCE
+    from untilt.exports.format import TOLERANCE
 
     rows = [
         ("rows", f"{found.rows:,}"),
@@ -138,8 +122,112 @@ def _rows(found: "ExportCheck") -> list[tuple[str, str]]:
 
 def _sample(path: Path, model: Any) -> tuple[Any, Any]:
     """(features, indptr) of a table with the ranker's features, lists by query_id."""
-    from untilt.exports.check import read_sample
+    from untilt.exports.format import read_sample
 
     if not path.exists():
         raise OptionError(f"--check {path}: there is no such file. Check the path.")
     return read_sample(path, model.feature_names_)
+
+
+def judgments(
+    out: Path = out_option(..., "Where they are written: .json, .qrels or .csv.", "FILE"),
+    log: arguments.LogPath = None,
+    bias: arguments.BiasOption = None,
+    to: str | None = option(
+        None,
+        "The Search Relevance Workbench of OpenSearch (.json), TREC's qrels in whole "
+        "percent (.qrels, .txt), or CSV with intervals; by the ending if not given.",
+        metavar="opensearch|qrels|csv",
+    ),
+    name: str | None = option(
+        None, "What the workbench calls them; the file's name if not given.", metavar="LIST"
+    ),
+    *,
+    levels: LevelOptions,
+    reading: arguments.ColumnOptions,
+    export: arguments.UbiOptions,
+    output: Output,
+) -> None:
+    """Write how relevant each document is to its query, by clicks without their position bias.
+
+    Clicks over the click rate of a rank take what stood high for relevant. Here every document gets
+    the posterior mean of its relevance with an interval, by the curve of --bias. Lists in random
+    order need none: --bias none.
+
+    Example: [bold]untilt judgments clicks.parquet --bias bias.json --out judgments.json[/bold]
+    """  # fmt: skip
+    from untilt.exports.judgments import click_judgments, judgment_format
+
+    arguments.check_out(out)
+    form = judgment_format(out, to)
+    if bias is None:
+        raise OptionError(
+            "judgments need the position bias (--bias FILE, or a curve such as power-law:1): "
+            "without it they would be click rates. Estimate it: `untilt bias LOG --out bias.json`. "
+            "For lists in random order give --bias none."
+        )
+    curve = arguments.parse_bias(bias)
+    context = arguments.context_of(curve)
+    clicks = reading.read(output, export.source(log), context=context)
+    found = click_judgments(clicks, curve, level=levels.level)
+    found.write(out, form, name=name)
+    output.record(
+        judgments=out, to=form, queries=found.n_queries, documents=len(found),
+        level=levels.level, notes=[note.record(output.said) for note in found.notes],
+    )  # fmt: skip
+    output.say(f"\n{len(found):,} documents of {found.n_queries:,} queries judged: {out} ({form}).")
+    output.points(list(found.notes))
+
+
+def score(
+    ranker: Path = argument(..., "A file that `untilt train` wrote.", "RANKER"),
+    documents: Path = argument(
+        ...,
+        "Documents with their features: query_id, doc_id, then the columns that the "
+        "ranker knows. What a log may be: files, folders, databases, s3:// or postgresql://.",
+        "TABLE",
+        parser=place,
+    ),
+    out: Path = out_option(
+        Path("scored.parquet"), "Where the scored documents are written.", "FILE"
+    ),
+    column: list[str] | None = option(
+        None,
+        "Where a column has another name, as in query_id=srch_id; score=COLUMN and "
+        "rank=COLUMN name the new ones. May be repeated.",
+        metavar="NAME=COLUMN",
+    ),
+    table: str | None = option(
+        None, "Of a database with several tables, the one to score.", metavar="NAME"
+    ),
+    top: int | None = option(None, "Write only so many of each query, the best ones.", min=1),
+    without_features: bool = option(False, "Leave the features out of the new file."),
+    *,
+    output: Output,
+) -> None:
+    """Score documents by a saved ranker: the file again, with their score and their rank.
+
+    Rank 1 is the best of its query. The file may be larger than memory.
+
+    Example: [bold]untilt score ranker.untilt documents.parquet --out scored.parquet[/bold]
+    """
+    from untilt.rankers.base import load
+    from untilt.rankers.score_file import score_file
+
+    arguments.check_out(out)
+    found = score_file(
+        load(ranker),
+        arguments.with_table(documents, table, "--table"),
+        out,
+        columns=columns_of(column or ()),
+        top=top,
+        with_features=not without_features,
+    )
+    output.record(
+        ranker=ranker, documents=documents, scored=found.path, rows=found.n_rows,
+        queries=found.n_queries, unused_columns=found.unused,
+    )  # fmt: skip
+    output.say(f"{found.n_rows:,} documents of {found.n_queries:,} queries scored.")
+    if found.unused:
+        output.detail(f"columns that the ranker does not use: {', '.join(found.unused)}")
+    output.path("Written to", found.path)

@@ -1,4 +1,4 @@
-"""The command line. One file per command; this one only gathers them."""
+"""The command line. One file per kind of command; this one only gathers them."""
 
 import atexit
 import os
@@ -21,23 +21,15 @@ from untilt._core.memory import gib, limit, ran_out
 from untilt._version import __version__
 from untilt.cli.arguments import CommandWithMethods, plain_flag
 from untilt.cli.audit import audit, plan
-from untilt.cli.bias import bias
-from untilt.cli.clickmodels import clickmodels
-from untilt.cli.collapse import collapse
+from untilt.cli.bias import bias, clickmodels
 from untilt.cli.declared import expanded
-from untilt.cli.demo import demo
 from untilt.cli.evaluate import evaluate
-from untilt.cli.export import export
-from untilt.cli.judgments import judgments
+from untilt.cli.export import export, judgments, score
+from untilt.cli.logs import collapse, simulate, split
 from untilt.cli.reproduce import reproduce
-from untilt.cli.run import report, run
-from untilt.cli.score import score
-from untilt.cli.select import select
-from untilt.cli.serve import collect, serve
-from untilt.cli.simulate import simulate
-from untilt.cli.split import split
-from untilt.cli.train import methods, train
-from untilt.cli.watch import watch
+from untilt.cli.run import demo, report, run
+from untilt.cli.serve import collect, serve, watch
+from untilt.cli.train import methods, select, train
 from untilt.errors import UntiltError
 
 # Exit codes: the input or an option is wrong; Ctrl-C; ended by SIGTERM.
@@ -146,29 +138,11 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (
-    demo,
-    run,
-    report,
-    simulate,
-    audit,
-    plan,
-    bias,
-    clickmodels,
-    collapse,
-    split,
-    train,
-    evaluate,
-    select,
-    score,
-    watch,
-    reproduce,
-    export,
-    judgments,
-    serve,
-    collect,
-    methods,
-):
+COMMANDS = (
+    demo, run, report, simulate, audit, plan, bias, clickmodels, collapse, split, train, evaluate,
+    select, score, watch, reproduce, export, judgments, serve, collect, methods,
+)  # fmt: skip
+for command in COMMANDS:
     app.command(cls=CommandWithMethods)(expanded(command))
 
 

@@ -2,14 +2,13 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from untilt._core.places import refuse_taken
-from untilt.cli.arguments import AsJson, Verbose
-from untilt.cli.console import Output, speaking
-from untilt.cli.outputs import Force, Writes
+from untilt.cli.console import Output
+from untilt.cli.declared import Force, Writes, argument, option, out_option
 from untilt.errors import OptionError
 from untilt.facts import warning
 from untilt.papers.layouts import LAYOUTS, MADE
@@ -36,56 +35,35 @@ class Picture(StrEnum):
 
 
 def reproduce(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME|FILE", help="An experiment, as --list has it, or a .toml file."
-        ),
-    ] = None,
-    show_list: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
-    quick: Annotated[
-        bool,
-        typer.Option(
-            "--quick", help="Small: seconds to a minute. Shows the form, not the figures."
-        ),
-    ] = False,
-    full: Annotated[
-        bool,
-        typer.Option(
-            "--full", help="The document's own size: hours, where the default takes minutes."
-        ),
-    ] = False,
-    data: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME|FOLDER",
-            help=f"Judged lists to start from: {', '.join((MADE, *LAYOUTS))}, or any folder with "
-            "files that are called like those of one of them.",
-        ),
-    ] = MADE,
-    path: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Where those of NAME lie; $UNTILT_DATA/NAME where not given."
-        ),
-    ] = None,
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", metavar="FOLDER", help="Results, charts and the page."),
+    name: str | None = argument(
+        None, "An experiment, as --list has it, or a .toml file.", "NAME|FILE"
+    ),
+    show_list: bool = option(False, "List the experiments.", "--list"),
+    quick: bool = option(False, "Small: seconds to a minute. Shows the form, not the figures."),
+    full: bool = option(False, "The document's own size: hours, where the default takes minutes."),
+    data: str = option(
+        MADE,
+        f"Judged lists to start from: {', '.join((MADE, *LAYOUTS))}, or any folder with "
+        "files that are called like those of one of them.",
+        metavar="NAME|FOLDER",
+    ),
+    path: Path | None = option(
+        None, "Where those of NAME lie; $UNTILT_DATA/NAME where not given.", metavar="FOLDER"
+    ),
+    out: Path = out_option(
+        Path("reproduced"),
+        "Results, charts and the page.",
+        "FOLDER",
         Writes(("results/", "index.md", "claims.md")),
-    ] = Path("reproduced"),
-    seeds: Annotated[
-        int | None, typer.Option(min=1, help="Seeds, of each fold where there are folds.")
-    ] = None,
-    folds: Annotated[int | None, typer.Option(min=1, help="Folds to use, from the first.")] = None,
-    queries: Annotated[int | None, typer.Option(min=10, help="Training queries, at most.")] = None,
-    chart: Annotated[
-        list[Picture] | None, typer.Option(help="A kind of chart file. May be repeated.")
-    ] = None,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of one ranker.")] = 1,
+    ),
+    seeds: int | None = option(None, "Seeds, of each fold where there are folds.", min=1),
+    folds: int | None = option(None, "Folds to use, from the first.", min=1),
+    queries: int | None = option(None, "Training queries, at most.", min=10),
+    chart: list[Picture] | None = option(None, "A kind of chart file. May be repeated."),
+    threads: int = option(1, "Threads of one ranker.", min=1),
     force: Force = False,
-    as_json: AsJson = False,
-    verbose: Verbose = False,
+    *,
+    output: Output,
 ) -> None:
     """Run a table or figure of the papers and put the result beside theirs.
 
@@ -100,14 +78,13 @@ def reproduce(
     On a public set: [bold]untilt reproduce 003-table-2 --data mq2008 --path MQ2008[/bold], or on
     whatever a folder holds: [bold]untilt reproduce 001-table-2 --data FOLDER[/bold]
     """
-    with speaking(as_json=as_json, verbose=verbose) as output:
-        if show_list:
-            _list(output)
-            return
-        scale = _scale(quick=quick, full=full)
-        what = _plan(name, data, path, out, scale=scale, seeds=seeds, folds=folds, queries=queries)
-        refuse_taken(out, _pages(out, what), force=force)
-        _run(output, what, out, threads, tuple(each.value for each in chart or [Picture.SVG]))
+    if show_list:
+        _list(output)
+        return
+    scale = _scale(quick=quick, full=full)
+    what = _plan(name, data, path, out, scale=scale, seeds=seeds, folds=folds, queries=queries)
+    refuse_taken(out, _pages(out, what), force=force)
+    _run(output, what, out, threads, tuple(each.value for each in chart or [Picture.SVG]))
 
 
 def _pages(out: Path, what: "ReproductionPlan") -> list[str]:

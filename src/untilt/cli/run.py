@@ -1,16 +1,14 @@
-"""`untilt run`: from a log to a decision, in one command."""
+"""`untilt run`, `report` and `demo`: from a log to a decision, in one command."""
 
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-import typer
-
 from untilt._core.addresses import without_secrets
-from untilt.cli import arguments, outputs
-from untilt.cli.console import Output, speaking
-from untilt.cli.declared import Given
+from untilt.cli import arguments
+from untilt.cli.console import Output
+from untilt.cli.declared import Force, Given, Writes, argument, option, out_option
 from untilt.cli.wording import reads_from
 from untilt.errors import OptionError
 from untilt.workflow.options import RunSettings
@@ -38,31 +36,19 @@ class Typed(RunSettings):
 
 
 def run(
-    log: Annotated[
-        str | None,
-        typer.Argument(metavar="LOG", help=arguments.LOG_HELP),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FOLDER", help="Where the results go (untilt-run)."),
-        outputs.WRITES,
-    ] = None,
+    log: str | None = argument(None, arguments.LOG_HELP, "LOG"),
+    out: Path | None = out_option(None, "Where the results go (untilt-run).", "FOLDER"),
     ubi: arguments.UbiFiles = None,
     hits_shown: arguments.HitsShown = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A TOML file with these options; the command line wins."),
-    ] = None,
+    config: Path | None = option(
+        None, "A TOML file with these options; the command line wins.", metavar="FILE"
+    ),
     *,
     given: Annotated[dict[str, Any], Given(Typed)],
-    force: Annotated[
-        bool,
-        typer.Option(
-            "--force", help="Use a folder with other files in it; only our own names are replaced."
-        ),
-    ] = False,
-    as_json: arguments.AsJson = False,
-    verbose: arguments.Verbose = False,
+    force: bool = option(
+        False, "Use a folder with other files in it; only our own names are replaced."
+    ),
+    output: Output,
 ) -> None:
     """From a log to a decision: audit, position bias, rankers, and would they have been better?
 
@@ -75,28 +61,27 @@ def run(
 
     With options in a file: [bold]untilt run --config run.toml --time-limit 10m[/bold]
     """
-    with speaking(as_json=as_json, verbose=verbose) as output:
-        from untilt.workflow.run import run as run_job
+    from untilt.workflow.run import run as run_job
 
-        export = arguments.export_of(ubi, hits_shown)
-        if log is not None and export is not None:
-            raise OptionError(f"there must be one log to read. Got {log} and --ubi.")
-        table, documents_table = (given.pop(each, None) for each in ("table", "documents_table"))
-        if "label" in given:
-            labels = arguments.parse_labels(given["label"])
-            given |= {"label": labels.option, "labels": labels.kept}
-        given |= {
-            "log": export or arguments.with_table(log, table, "--table"),
-            "documents": arguments.with_table(
-                given.get("documents"), documents_table, "--documents-table"
-            ),
-            "out": out,
-        }
-        source, folder, options = _merged(given, config)
-        result = run_job(
-            source, folder, tell=_teller(output), command=_command(), force=force, **options
-        )
-        report_run(output, result)
+    export = arguments.export_of(ubi, hits_shown)
+    if log is not None and export is not None:
+        raise OptionError(f"there must be one log to read. Got {log} and --ubi.")
+    table, documents_table = (given.pop(each, None) for each in ("table", "documents_table"))
+    if "label" in given:
+        labels = arguments.parse_labels(given["label"])
+        given |= {"label": labels.option, "labels": labels.kept}
+    given |= {
+        "log": export or arguments.with_table(log, table, "--table"),
+        "documents": arguments.with_table(
+            given.get("documents"), documents_table, "--documents-table"
+        ),
+        "out": out,
+    }
+    source, folder, options = _merged(given, config)
+    result = run_job(
+        source, folder, tell=_teller(output), command=_command(), force=force, **options
+    )
+    report_run(output, result)
 
 
 def _merged(given: dict[str, Any], config: Path | None) -> tuple[Any, Path, dict[str, Any]]:
@@ -171,35 +156,48 @@ def _clip(decision: "Decision") -> dict[str, Any]:
 
 
 def report(
-    source: Annotated[
-        Path,
-        typer.Argument(metavar="FOLDER", help="The folder of a run, or its figures.json."),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", metavar="FILE", help="Where the page goes; else beside the figures."
-        ),
-        outputs.Writes(beside_input=True),
-    ] = None,
-    as_json: arguments.AsJson = False,
-    verbose: arguments.Verbose = False,
+    source: Path = argument(..., "The folder of a run, or its figures.json.", "FOLDER"),
+    out: Path | None = out_option(
+        None, "Where the page goes; else beside the figures.", "FILE", Writes(beside_input=True)
+    ),
+    *,
+    output: Output,
 ) -> None:
     """Write the report again from the figures of a run: one HTML file that opens offline.
 
     Example: [bold]untilt report untilt-run[/bold]
     """
-    with speaking(as_json=as_json, verbose=verbose) as output:
-        from untilt._core.progress import progress
-        from untilt.report.decision import Decision, write_report
+    from untilt._core.progress import progress
+    from untilt.report.decision import Decision, write_report
 
-        figures = source / "figures.json" if source.is_dir() else source
-        if not figures.is_file():
-            raise OptionError(
-                f"there is no {figures}. Give the folder of `untilt run`, or its figures.json."
-            )
-        decision = Decision.load(figures)
-        with progress("writing the report"):
-            page = write_report(decision, out or figures.with_name("report.html"))
-        output.record(figures=figures, report=page, title=decision.title)
-        output.say(f"Report: {page}")
+    figures = source / "figures.json" if source.is_dir() else source
+    if not figures.is_file():
+        raise OptionError(
+            f"there is no {figures}. Give the folder of `untilt run`, or its figures.json."
+        )
+    decision = Decision.load(figures)
+    with progress("writing the report"):
+        page = write_report(decision, out or figures.with_name("report.html"))
+    output.record(figures=figures, report=page, title=decision.title)
+    output.say(f"Report: {page}")
+
+
+def demo(
+    quick: bool = option(False, "Less data: seconds, rougher."),
+    out: Path = out_option(Path("untilt-demo"), "Where the results go.", "FOLDER"),
+    seed: arguments.Seed = 0,
+    force: Force = False,
+    *,
+    output: Output,
+) -> None:
+    """Show every step on data made here: clicks, their tilt, a ranker without it, and a report.
+
+    Nothing is needed and nothing is fetched. Takes about half a minute.
+
+    Example: [bold]untilt demo --quick[/bold]
+    """
+    from untilt.cli.demo import FULL, QUICK
+    from untilt.cli.demo import run as run_steps
+
+    arguments.check_out_folder(out)
+    run_steps(output, QUICK if quick else FULL, out, seed=seed, force=force)

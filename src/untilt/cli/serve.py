@@ -1,47 +1,43 @@
-"""`untilt serve` and `untilt collect`: a ranker behind HTTP, and the log of what it showed."""
+"""`untilt serve`, `collect` and `watch`: a ranker behind HTTP, and what it showed."""
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from untilt.cli import arguments, outputs
-from untilt.cli.console import Output, speaking
-from untilt.errors import OptionError
+from untilt._core.addresses import place
+from untilt.cli import arguments
+from untilt.cli.console import Output, rates_record
+from untilt.cli.declared import Writes, argument, file_option, option, out_option
+from untilt.errors import OptionError, check_share
 from untilt.serving.options import ServeOptions, Settings
 
 if TYPE_CHECKING:
     from untilt.serving.collect import Collected
+    from untilt.serving.watch import Watch
+
 
 LOG_FOLDER = Path("serving-log")
 
 
 def serve(
-    ranker: Annotated[
-        Path | None,
-        typer.Argument(metavar="RANKER", help="The file of a ranker: ranker.untilt."),
-    ] = None,
-    demo: Annotated[
-        bool, typer.Option("--demo", help="A small shop in the browser, with data made here.")
-    ] = False,
-    no_open: Annotated[
-        bool, typer.Option("--no-open", help="With --demo: do not open the browser.")
-    ] = False,
-    log_folder: Annotated[
-        Path,
-        typer.Option("--log", metavar="FOLDER", help="Where shown lists and feedback are logged."),
-        outputs.Writes(names=("sessions.table",)),
-    ] = LOG_FOLDER,
-    host: Annotated[
-        str, typer.Option(help="The address to listen at; other machines reach 0.0.0.0.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen at.")] = 8080,
-    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes that answer.")] = 1,
+    ranker: Path | None = argument(None, "The file of a ranker: ranker.untilt.", "RANKER"),
+    demo: bool = option(False, "A small shop in the browser, with data made here."),
+    no_open: bool = option(False, "With --demo: do not open the browser."),
+    log_folder: Path = option(
+        LOG_FOLDER,
+        "Where shown lists and feedback are logged.",
+        "--log",
+        metavar="FOLDER",
+        writes=Writes(names=("sessions.table",)),
+    ),
+    host: str = option("127.0.0.1", "The address to listen at; other machines reach 0.0.0.0."),
+    port: int = option(8080, "The port to listen at.", min=0, max=65535),
+    workers: int = option(1, "Processes that answer.", min=1, max=64),
     *,
     options: ServeOptions,
-    as_json: arguments.AsJson = False,
-    verbose: arguments.Verbose = False,
+    out: Output,
 ) -> None:
     """Answer over HTTP with a ranker, log what was shown, and explore a little where asked to.
 
@@ -55,35 +51,32 @@ def serve(
     To look at: [bold]untilt serve --demo[/bold]
     """
     start = _serving()
-    with speaking(as_json=as_json, verbose=verbose) as out:
-        if demo:
-            _demo(out, ranker, host, port, opened=not no_open)
-            return
-        if ranker is None:
-            raise OptionError("which ranker? Give its file, or --demo for a shop of ours.")
-        if options.candidate is None and (options.share or options.interleave or options.shadow):
-            raise OptionError(
-                "--share, --interleave and --shadow are about a second ranker: --candidate RANKER."
-            )
-        settings = Settings(str(ranker), str(log_folder), **vars(options))
-        out.record(
-            ranker=ranker,
-            log=log_folder,
-            host=host,
-            port=port,
-            workers=workers,
-            explore=options.explore,
+    if demo:
+        _demo(out, ranker, host, port, opened=not no_open)
+        return
+    if ranker is None:
+        raise OptionError("which ranker? Give its file, or --demo for a shop of ours.")
+    if options.candidate is None and (options.share or options.interleave or options.shadow):
+        raise OptionError(
+            "--share, --interleave and --shadow are about a second ranker: --candidate RANKER."
         )
-        out.say(
-            f"{ranker} answers at http://{host}:{port}; what it shows is logged in {log_folder}."
-        )
-        if host not in start.LOOPBACK and not start.has_token(settings):
-            out.points([
-                "Everybody who reaches this address can ask and send feedback: there is no token. "
-                "Give --token-file FILE, or let a proxy ask for one."
-            ])  # fmt: skip
-        out.say("Ctrl-C ends it.")
-        start.run(settings, host=host, port=port, workers=workers)
+    settings = Settings(str(ranker), str(log_folder), **vars(options))
+    out.record(
+        ranker=ranker,
+        log=log_folder,
+        host=host,
+        port=port,
+        workers=workers,
+        explore=options.explore,
+    )
+    out.say(f"{ranker} answers at http://{host}:{port}; what it shows is logged in {log_folder}.")
+    if host not in start.LOOPBACK and not start.has_token(settings):
+        out.points([
+            "Everybody who reaches this address can ask and send feedback: there is no token. "
+            "Give --token-file FILE, or let a proxy ask for one."
+        ])  # fmt: skip
+    out.say("Ctrl-C ends it.")
+    start.run(settings, host=host, port=port, workers=workers)
 
 
 def _demo(out: Output, ranker: Path | None, host: str, port: int, *, opened: bool) -> None:
@@ -99,34 +92,20 @@ def _demo(out: Output, ranker: Path | None, host: str, port: int, *, opened: boo
 
 
 def collect(
-    source: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="The folder that a server logs to (--log).")
-    ],
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", metavar="FOLDER", help="Where the files of the days go."),
-        outputs.WRITES,
-    ] = Path("clicks"),
-    label: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=RULE",
-            help="How several events of a label become one number: any, sum, max or last. Without: "
-            "any for click, sum for others. May be repeated.",
-        ),
-    ] = None,
-    close_after: Annotated[
-        float | None,
-        typer.Option(
-            metavar="DAYS", help="Days after its end at which a day's file becomes final."
-        ),
-    ] = None,
-    remove_closed: Annotated[
-        bool,
-        typer.Option("--remove-closed", help="Remove what holds nothing but final days."),
-    ] = False,
-    as_json: arguments.AsJson = False,
-    verbose: arguments.Verbose = False,
+    source: Path = argument(..., "The folder that a server logs to (--log).", "FOLDER"),
+    out: Path = out_option(Path("clicks"), "Where the files of the days go.", "FOLDER"),
+    label: list[str] | None = option(
+        None,
+        "How several events of a label become one number: any, sum, max or last. Without: "
+        "any for click, sum for others. May be repeated.",
+        metavar="NAME=RULE",
+    ),
+    close_after: float | None = option(
+        None, "Days after its end at which a day's file becomes final.", metavar="DAYS"
+    ),
+    remove_closed: bool = option(False, "Remove what holds nothing but final days."),
+    *,
+    output: Output,
 ) -> None:
     """Join what a server showed with its feedback: a click log, one Parquet file a day.
 
@@ -138,17 +117,16 @@ def collect(
     _serving()
     from untilt.serving.collect import collect as collect_folder
 
-    with speaking(as_json=as_json, verbose=verbose) as output:
-        arguments.check_out_folder(out)
-        done = collect_folder(
-            source,
-            out,
-            labels=_parse_rules(label),
-            close_after=close_after,
-            remove_closed=remove_closed,
-        )
-        output.record(**done.to_dict())
-        _report(output, done)
+    arguments.check_out_folder(out)
+    done = collect_folder(
+        source,
+        out,
+        labels=_parse_rules(label),
+        close_after=close_after,
+        remove_closed=remove_closed,
+    )
+    output.record(**done.to_dict())
+    _report(output, done)
 
 
 def _serving() -> Any:
@@ -217,3 +195,117 @@ def _report(out: Output, done: "Collected") -> None:
     for day, lists in done.days.items():
         final = ", final" if day in done.closed else ""
         out.path(f"{lists:,} lists{final}", done.out / f"clicks-{day}.parquet")
+
+
+ALARM = 3  # the exit code; 1 is a bug of ours, 2 is bad input
+
+
+def watch(
+    log: list[Path] = argument(
+        ..., "Click logs with times, such as the files of `untilt collect`.", "LOG", parser=place
+    ),
+    periods: int = option(
+        4, "Parts of the time of equally many sessions; last is now.", min=2, max=7
+    ),
+    new: str | None = option(None, "A live ranker, to compare with --old.", metavar="NAME"),
+    old: str | None = option(None, "The live ranker that was there before.", metavar="NAME"),
+    arm: str | None = option(
+        None, "Where the names of --new and --old stand; ranker if not given.", metavar="COLUMN"
+    ),
+    team: str | None = option(
+        None,
+        "For interleaved lists: 1 where the new ranker put a document, 2 for the old one.",
+        metavar="COLUMN",
+    ),
+    top: int = option(3, "Rankers are compared by first clicks at 1..top.", min=1),
+    estimator: str | None = option(None, "Also draw the curve of each period: {bias}."),
+    level: float = option(0.99, "1 minus the chance of a false alarm in one look."),
+    drift: float = option(0.2, "Stability index from which on a feature has drifted."),
+    most_unseen: float = option(0.5, "Share of never shown documents that raises an alarm."),
+    page: Path | None = file_option("Write one HTML page with everything."),
+    prometheus: Path | None = file_option("Write figures in the text format of Prometheus."),
+    *,
+    reading: arguments.LogOptions,
+    output: Output,
+) -> None:
+    """Compare the last period of a log with those before: reading, clicks, features, documents.
+
+    Ends with code 3 where there is an alarm and 0 where there is none, for schedulers.
+
+    Example: [bold]untilt watch clicks --documents documents.parquet --page watch.html[/bold]
+
+    Two live rankers, at any time: [bold]untilt watch clicks --arm model --new 9c41f3b0a7de
+    --old 1d0e33a2b5c4[/bold]
+    """
+    from untilt._core.files import replacing
+    from untilt.serving.watch import watch as watched
+
+    arguments.check_out(page)
+    arguments.check_out(prometheus)
+    check_share("--level", level)
+    clicks = reading.read(
+        output, log, context=[] if arm is None else [arm], collapse=False,
+        labels=[] if team is None else [team],
+    )  # fmt: skip
+    found = watched(
+        clicks, periods=periods, new=new, old=old, arm=arm, team=team, top=top, level=level,
+        drift=drift, most_unseen=most_unseen, estimator=_estimator(estimator),
+    )  # fmt: skip
+    output.show(found.view())
+    output.record(**_record_watched(found, output))
+    from untilt.serving.watch_page import prometheus_text, watch_page
+
+    for path, text in ((page, watch_page), (prometheus, prometheus_text)):
+        if path is not None:
+            with replacing(path) as temporary:
+                temporary.write_text(text(found), encoding="utf-8")
+            output.path("Written", path)
+    if found.alarms:
+        raise typer.Exit(ALARM)
+
+
+def _estimator(name: str | None) -> Any:
+    from untilt import catalog
+
+    if name is None:
+        return None
+    record = catalog.find("bias", name)
+    if record.needs:
+        raise OptionError(
+            f"--estimator {name} needs {', '.join(record.needs)}, which a look does not have. "
+            "Choose one that needs clicks alone."
+        )
+    return record.load()()
+
+
+def _record_watched(found: "Watch", out: Output) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    live: dict[str, Any] | None = None
+    if found.live is not None:
+        live = {
+            "new": found.live.new,
+            "old": found.live.old,
+            "fact": found.live.fact.record(out.said),
+        }
+        if found.live.first_clicks is not None:
+            live["first_clicks"] = [asdict(each) for each in found.live.first_clicks]
+        if found.live.interleaved is not None:
+            live["interleaved"] = asdict(found.live.interleaved)
+    return {
+        "quiet": found.is_quiet,
+        "alarms": [each.record(out.said) for each in found.alarms],
+        "notes": [each.record(out.said) for each in found.notes],
+        "level": found.level,
+        "changes": [asdict(each) for each in found.changes],
+        "reading": None if found.reading is None else vars(found.reading),
+        "features": [asdict(each) for each in found.features],
+        "unseen_documents": found.unseen_documents,
+        "unseen_queries": found.unseen_queries,
+        "live": live,
+        "periods": [
+            {"start": str(e.start), "end": str(e.end), "sessions": e.n_sessions,
+             "click_rates": rates_record(e.rates)}
+            for e in found.periods
+        ],
+    }  # fmt: skip

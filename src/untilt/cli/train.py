@@ -1,67 +1,48 @@
-"""`untilt train` and `methods`: rankers made, and all names to choose."""
+"""`untilt train`, `select` and `methods`: rankers made and chosen, and all names."""
 
 from dataclasses import is_dataclass
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
-from typing import Annotated, Any, get_args
-
-import typer
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from untilt import catalog
 from untilt._core.addresses import place
-from untilt.cli import arguments, outputs
-from untilt.cli.arguments import AsJson, Verbose
-from untilt.cli.console import Output, speaking
-from untilt.cli.declared import method_option
-from untilt.errors import check_choice
+from untilt.cli import arguments
+from untilt.cli.console import Output
+from untilt.cli.declared import WRITES, Card, PlotIntervals, argument, option, out_option
+from untilt.cli.evaluate import draw_estimates, record_estimates
+from untilt.errors import OptionError, check_choice, check_share
+from untilt.evaluation.options import JudgingOptions
+
+if TYPE_CHECKING:
+    from untilt.selection.select import Selection
 
 
 def train(
-    data: Annotated[
-        Path,
-        typer.Argument(
-            metavar="LOG", help="A click log; or a LETOR file, with --letor.", parser=place
-        ),
-    ],
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", metavar="FILE", help="Where the ranker is written."),
-        outputs.WRITES,
-    ] = Path("ranker.untilt"),
-    card: outputs.Card = None,
-    method: Annotated[
-        str | None,
-        method_option(
-            "How position bias is corrected ({default weighting} where not given): "
-            "{weighting|objective}. `untilt methods` says what each is, and which need --bias."
-        ),
-    ] = None,
+    data: Path = argument(..., "A click log; or a LETOR file, with --letor.", "LOG", parser=place),
+    out: Path = out_option(Path("ranker.untilt"), "Where the ranker is written.", "FILE"),
+    card: Card = None,
+    method: str | None = option(
+        None,
+        "How position bias is corrected ({default weighting} where not given): "
+        "{weighting|objective}. `untilt methods` says what each is, and which need --bias.",
+    ),
     bias: arguments.BiasOption = None,
-    ranker: Annotated[
-        str | None,
-        method_option("What is trained ({default ranker} where not given): {ranker}."),
-    ] = None,
-    trees: Annotated[
-        str,
-        typer.Option(
-            metavar="N|auto", help="Trees of a LambdaMART; auto: held-out queries choose."
-        ),
-    ] = "300",
-    clip: Annotated[
-        float | None,
-        typer.Option(min=0, help="Clip of a table: floor of theta, or ceiling of a ratio."),
-    ] = None,
-    letor: Annotated[
-        bool, typer.Option("--letor", help="LOG is a LETOR file with labels.")
-    ] = False,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads; all where not given.")
-    ] = None,
+    ranker: str | None = option(
+        None, "What is trained ({default ranker} where not given): {ranker}."
+    ),
+    trees: str = option(
+        "300", "Trees of a LambdaMART; auto: held-out queries choose.", metavar="N|auto"
+    ),
+    clip: float | None = option(
+        None, "Clip of a table: floor of theta, or ceiling of a ratio.", min=0
+    ),
+    letor: bool = option(False, "LOG is a LETOR file with labels."),
+    threads: int | None = option(None, "Threads; all where not given.", min=1),
     seed: arguments.Seed = 0,
     *,
     reading: arguments.LogOptions,
-    as_json: arguments.AsJson = False,
-    verbose: arguments.Verbose = False,
+    output: Output,
 ) -> None:
     """Train a ranker that corrects for position bias, and save it to one file.
 
@@ -72,33 +53,32 @@ def train(
 
     On human labels: [bold]untilt train train.txt --letor[/bold]
     """
-    with speaking(as_json=as_json, verbose=verbose) as output:
-        arguments.check_ranker_out(out, card)
-        from untilt.workflow.candidates import make_ranker
+    arguments.check_ranker_out(out, card)
+    from untilt.workflow.candidates import make_ranker
 
-        curve = arguments.parse_bias(bias)
-        model = make_ranker(
-            ranker,
-            method,
-            curve,
-            clip=clip,
-            trees=arguments.parse_count(trees, "--trees") or 300,
-            threads=threads,
-            seed=seed,
-        )
-        if letor:
-            from untilt.data.letor.read_letor import read_letor
+    curve = arguments.parse_bias(bias)
+    model = make_ranker(
+        ranker,
+        method,
+        curve,
+        clip=clip,
+        trees=arguments.parse_count(trees, "--trees") or 300,
+        threads=threads,
+        seed=seed,
+    )
+    if letor:
+        from untilt.data.letor.read_letor import read_letor
 
-            given: Any = read_letor(data, missing=reading.missing)
-        else:
-            context = arguments.context_of(curve)
-            given = reading.read_to_train(output, data, context=context)
-        model.fit(given)
-        model.save(out, card=card)
-        _report(output, model, out)
-        if card is not None:
-            output.record(card=card)
-            output.say(f"Its model card: {card}.")
+        given: Any = read_letor(data, missing=reading.missing)
+    else:
+        context = arguments.context_of(curve)
+        given = reading.read_to_train(output, data, context=context)
+    model.fit(given)
+    model.save(out, card=card)
+    _report(output, model, out)
+    if card is not None:
+        output.record(card=card)
+        output.say(f"Its model card: {card}.")
 
 
 def _report(out: Output, model: Any, path: Path) -> None:
@@ -126,36 +106,167 @@ def _report(out: Output, model: Any, path: Path) -> None:
 
 
 def methods(
-    kind: Annotated[
-        str | None,
-        typer.Argument(metavar="KIND", help="weighting, ranker, bias, ...; all where not given."),
-    ] = None,
-    as_json: AsJson = False,
-    verbose: Verbose = False,
+    kind: str | None = argument(None, "weighting, ranker, bias, ...; all where not given.", "KIND"),
+    *,
+    output: Output,
 ) -> None:
     """List the methods with what they are and what they need.
 
     Example: [bold]untilt methods weighting[/bold]
     """
-    with speaking(as_json=as_json, verbose=verbose) as output:
-        kinds: tuple[catalog.Kind, ...] = get_args(catalog.Kind)
-        if kind is not None:
-            check_choice("KIND", kind, kinds)
-        records = [each for each in catalog.methods() if kind in (None, each.kind)]
-        records.sort(key=lambda each: kinds.index(each.kind))
-        for name, group in groupby(records, key=lambda each: each.kind):
-            output.heading(name)
-            output.table(
-                ("name", "what it is", "needs"),
-                [(each.name, each.note, ", ".join(each.needs)) for each in group],
+    kinds: tuple[catalog.Kind, ...] = get_args(catalog.Kind)
+    if kind is not None:
+        check_choice("KIND", kind, kinds)
+    records = [each for each in catalog.methods() if kind in (None, each.kind)]
+    records.sort(key=lambda each: kinds.index(each.kind))
+    for name, group in groupby(records, key=lambda each: each.kind):
+        output.heading(name)
+        output.table(
+            ("name", "what it is", "needs"),
+            [(each.name, each.note, ", ".join(each.needs)) for each in group],
+        )
+    output.record(
+        methods=[
+            {
+                "kind": each.kind, "name": each.name, "title": each.title, "note": each.note,
+                "needs": each.needs, "rests_on": each.rests_on, "reference": each.reference,
+                "class": f"{each.home}.{each.target}",
+            }
+            for each in records
+        ]
+    )  # fmt: skip
+
+
+def select(
+    data: Path = argument(..., "A click log to train on.", "LOG", parser=place),
+    out: Path = out_option(Path("ranker.untilt"), "Where the chosen ranker is written.", "FILE"),
+    card: Card = None,
+    valid: Path | None = option(
+        None, "Held-out clicks; part of LOG where not given.", metavar="LOG", parser=place
+    ),
+    hold_out: float = option(0.25, "Share of the queries to hold out where --valid is not given."),
+    bias: arguments.BiasOption = None,
+    method: list[str] | None = option(
+        None,
+        "A correction to try; may be repeated: {weighting|objective}. Without, some usual tables.",
+    ),
+    ranker: list[str] | None = option(None, "A ranker to try; may be repeated: {ranker}."),
+    trees: list[str] | None = option(
+        None,
+        "Trees of a LambdaMART (300); auto: held-out queries choose. May be repeated.",
+        metavar="N|auto",
+    ),
+    clip: list[float] | None = option(
+        None, "Clip of tables that take one. May be repeated; without, their default.", min=0
+    ),
+    judge: Literal["value", "likelihood"] = option(
+        "value",
+        "Who chooses: value (the metric, corrected), or likelihood (how likely the "
+        "scores make the held-out clicks).",
+    ),
+    *,
+    judging: JudgingOptions,
+    baseline: arguments.BaselineRankers = None,
+    folder: Path | None = option(
+        None, "Keep finished candidates here; run again to go on.", metavar="FOLDER", writes=WRITES
+    ),
+    jobs: int = option(1, "Candidates fitted at once; -1: one per core."),
+    threads: int | None = option(None, "Threads of one candidate; all where not given.", min=1),
+    plot: PlotIntervals = None,
+    held_out: bool = option(False, "Of --valid, only queries that are not in LOG."),
+    seed: arguments.Seed = 0,
+    reading: arguments.LogOptions,
+    output: Output,
+) -> None:
+    """Train several rankers and keep the one that held-out clicks, corrected, say is best.
+
+    Example: [bold]untilt select clicks.parquet --documents documents.parquet --bias bias.json
+    --method prs --method balanced --trees 100 --trees auto --folder search[/bold]
+    """
+    from untilt.data.transform import without_features
+    from untilt.evaluation.slots import as_rank_metric
+    from untilt.selection.select import select as choose
+
+    arguments.check_ranker_out(out, card)
+    arguments.check_plots(plot)
+    check_share("--hold-out", hold_out)
+    curve, wanted = arguments.parse_bias(bias), as_rank_metric(judging.metric)
+    candidates = _candidates(curve, method, ranker, trees, clip, threads, seed)
+    context = arguments.context_of(curve)
+    train = reading.read_to_train(output, data, context=context)
+    if valid is None:
+        train, held = train.split(1 - hold_out, by="query", seed=seed)
+    else:
+        held = reading.read(output, valid, to_rank=True, context=context)
+        held = without_features(held, set(held.feature_names) - set(train.feature_names))
+    selection = choose(
+        candidates, train=train, valid=held, bias=curve, judge=judge, metric=wanted,
+        evaluator=judging.evaluator, among=judging.among, baseline=baseline, folder=folder,
+        n_jobs=jobs, held_out=held_out,
+    )  # fmt: skip
+    selection.ranker.save(out, card=card)
+    _report_selected(output, selection, out)
+    if card is not None:
+        output.record(card=card)
+        output.say(f"Its model card: {card}.")
+    if plot is not None:
+        title = "Candidates on held-out clicks"
+        estimates = selection.estimates
+        draw_estimates(output, estimates, estimates.order, plot, title=title)
+
+
+def _candidates(
+    bias: Any, methods: list[str] | None, rankers: list[str] | None, trees: list[str] | None,
+    clips: list[float] | None, threads: int | None, seed: int,
+) -> dict[str, Any]:  # fmt: skip
+    from untilt import catalog
+    from untilt.workflow.candidates import correction, make_ranker
+
+    if bias is None:
+        raise OptionError(
+            "select corrects held-out clicks by the position bias: --bias bias.json of `untilt "
+            "bias LOG --out bias.json`, or a curve such as --bias power-law:1."
+        )
+    counts = [arguments.parse_count(each, "--trees") or 300 for each in trees or ["300"]]
+    usual = catalog.names("weighting", choose="usual in select")
+    corrections = [correction(name) for name in methods or usual]
+    made: dict[str, Any] = {}
+    for name in rankers or [catalog.default("ranker").name]:
+        ranker = catalog.find("ranker", name, what="--ranker")
+        sizes = counts if "trees" in ranker.takes else [None]
+        # A ranker without tables learns its correction itself.
+        for method in corrections if "weighting" in ranker.takes else [None]:
+            clips_here = (
+                clips if clips and method is not None and "clip" in method.takes else [None]
             )
-        output.record(
-            methods=[
-                {
-                    "kind": each.kind, "name": each.name, "title": each.title, "note": each.note,
-                    "needs": each.needs, "rests_on": each.rests_on, "reference": each.reference,
-                    "class": f"{each.home}.{each.target}",
-                }
-                for each in records
-            ]
-        )  # fmt: skip
+            for clip, size in product(clips_here, sizes):
+                title = ranker.name if method is None else f"{ranker.name} {method.name}"
+                title += "" if clip is None else f" clip {clip:g}"
+                title += "" if size is None else f" {size} trees"
+                made[title] = make_ranker(
+                    ranker.name, None if method is None else method.name, bias,
+                    clip=clip, trees=size or 300, threads=threads, seed=seed,
+                )  # fmt: skip
+    return made
+
+
+def _report_selected(out: Output, selection: "Selection", path: Path) -> None:
+    estimates = selection.estimates
+    record_estimates(out, estimates)
+    out.record(
+        ranker=path, best=selection.best, within_noise=selection.within_noise, order=selection.order
+    )
+    by = estimates.metric if selection.likelihood is None else "likelihood"
+    out.heading(f"Candidates by {by} on held-out clicks, best first")
+    out.table(*selection.table())
+    unshown = estimates.unshown_table()
+    if unshown is not None:
+        out.heading("All candidates ranked: what was never shown, and its worth")
+        out.table(*unshown)
+    out.say(estimates.baseline)
+    if any(each.resumed for each in selection.fitted.values()):
+        out.say("* fitted by an earlier run")
+    near = ", ".join(selection.within_noise)
+    out.say(f"\nChosen: {selection.best}" + (f"; within noise of it: {near}" if near else ""))
+    out.points(estimates.notes())
+    out.say(f"Saved to {path}.")

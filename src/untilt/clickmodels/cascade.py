@@ -1,14 +1,13 @@
 """Models of a reader who goes down the list: cascade, dependent click, click chain and (S)DBN."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, handed_over
 from untilt._core.em import EMResult, Step
-from untilt._core.restored import check_array, check_number
 from untilt.catalog import method, storable
 from untilt.clickmodels import chain, click_model
 from untilt.clickmodels.chain import ChainCounts, Chances, chosen_method, least_perplexity
@@ -107,6 +106,7 @@ class DCM(chain.ChainEMModel):
 
     method: str = "auto"
     method_: str = field(init=False)
+    _shares: ClassVar = {"continuation_": ("position",)}
     em_: EMResult[DCMState] = field(init=False)
     continuation_: FloatArray = field(init=False)
 
@@ -132,10 +132,6 @@ class DCM(chain.ChainEMModel):
     def _dcm_refitted(self, counts: ChainCounts, state: DCMState, prior: Smoothing) -> Smoothing:
         examined = chain.expect(counts, state.alpha, state.lam, 1.0).examined
         return self._refitted(prior, state.alpha, counts.shown, counts.clicks, examined)
-
-    def _check_restored(self) -> None:
-        super()._check_restored()
-        check_array("continuation_", self.continuation_, (self.depth_,), low=0, high=1)
 
     def _steps(self, lists: click_model.Lists) -> Chances:
         return Chances(self._attraction(lists), self.continuation_[lists.position - 1], 1.0)
@@ -191,6 +187,7 @@ class CCM(chain.ChainEMModel):
     tolerance, max_steps : of `run_em`
     """
 
+    _shares: ClassVar = {"continuation_": (3,)}
     em_: EMResult[CCMState] = field(init=False)
     continuation_: FloatArray = field(init=False)
 
@@ -212,10 +209,6 @@ class CCM(chain.ChainEMModel):
         on_click = _on_click(alpha, state.tau)
         examined = chain.expect(counts, alpha, on_click, float(state.tau[0])).examined
         return self._refitted(prior, alpha, weight, counts.clicks, examined)
-
-    def _check_restored(self) -> None:
-        super()._check_restored()
-        check_array("continuation_", self.continuation_, (3,), low=0, high=1)
 
     def _steps(self, lists: click_model.Lists) -> Chances:
         alpha = self._attraction(lists)
@@ -270,6 +263,9 @@ class DBNPriors(NamedTuple):
 class _Satisfaction(chain.ChainEMModel):
     """A reader whom a click satisfies with probability sigma_d, and who else goes on with gamma."""
 
+    _shares: ClassVar = {
+        "satisfaction_": ("document",), "satisfaction_mean_": (), "perseverance_": (),
+    }  # fmt: skip
     em_: EMResult[DBNState] = field(init=False)
     satisfaction_: FloatArray = field(init=False)
     satisfaction_mean_: float = field(init=False)
@@ -305,12 +301,6 @@ class _Satisfaction(chain.ChainEMModel):
             self._refitted(priors.alpha, alpha, counts.shown, counts.clicks, expected.examined),
             self._refitted(priors.sigma, sigma, counts.stepped, satisfied, counts.stepped),
         )
-
-    def _check_restored(self) -> None:
-        super()._check_restored()
-        check_array("satisfaction_", self.satisfaction_, (len(self.documents_),), low=0, high=1)
-        check_number("satisfaction_mean_", self.satisfaction_mean_, low=0, high=1)
-        check_number("perseverance_", self.perseverance_, low=0, high=1)
 
     def _steps(self, lists: Lists) -> Chances:
         sigma = lists.of_documents(self.satisfaction_, self.satisfaction_mean_)

@@ -6,20 +6,19 @@ Prediction for all of them, the sufficient counts of a log, the E step and the E
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numba as nb
 import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over, sum_by
-from untilt._core.em import EMResult, Step, run_em
+from untilt._core.em import EMResult, Step
 from untilt._core.estimator import clone
 from untilt._core.grouping import group_equal_lists, mixed
-from untilt._core.restored import check_array, check_number
 from untilt._core.threads import Share, parallel_kernel
 from untilt.clickmodels.click_model import ClickModel, Lists
-from untilt.clickmodels.smoothing import HIGH, LOW, Smoothing, mean_rate, smoothing_of
+from untilt.clickmodels.smoothing import Smoothing, climb, mean_rate, smoothing_of
 from untilt.data.clicklog import ClickLog
 from untilt.errors import check_choice
 
@@ -60,6 +59,7 @@ class ChainModel(ClickModel):
     """
 
     family = "chain"
+    _shares: ClassVar = {"attraction_": ("document",), "attraction_mean_": ()}
     prior_strength: float | str = "auto"
     prior_strength_: float = field(init=False)
     attraction_: FloatArray = field(init=False)
@@ -77,11 +77,6 @@ class ChainModel(ClickModel):
         self.attraction_ = self.relevance_ = handed_over(alpha)
         self.attraction_mean_ = self.prior_mean_ = prior.mean
         self.prior_strength_ = prior.strength
-
-    def _check_restored(self) -> None:
-        super()._check_restored()
-        check_array("attraction_", self.attraction_, (len(self.documents_),), low=0, high=1)
-        check_number("attraction_mean_", self.attraction_mean_, low=0, high=1)
 
     def _conditional(self, lists: Lists) -> FloatArray:
         return self._examination_given_clicks(lists) * self._attraction(lists)
@@ -130,27 +125,10 @@ class ChainEMModel(ChainModel):
         refitted : (state, priors) -> the priors that this state suggests
         """
         what = type(self).__name__
-        first = run_em(
-            start,
-            step_with(priors),
-            tolerance=10 * self.tolerance,
-            max_steps=min(FIRST_ROUND, self.max_steps),
-            accelerate=True,
-            low=LOW,
-            high=HIGH,
-            what=f"{what}, first round",
-        )
+        few, wide = min(FIRST_ROUND, self.max_steps), 10 * self.tolerance
+        first = climb(start, step_with(priors), wide, few, f"{what}, first round")
         priors = refitted(first.state, priors)
-        em = run_em(
-            first.state,
-            step_with(priors),
-            tolerance=self.tolerance,
-            max_steps=self.max_steps,
-            accelerate=True,
-            low=LOW,
-            high=HIGH,
-            what=what,
-        )
+        em = climb(first.state, step_with(priors), self.tolerance, self.max_steps, what)
         return em, priors
 
     def _refitted(
@@ -357,14 +335,9 @@ def _dot_log(weight: FloatArray, p: FloatArray) -> float:
 
 @nb.njit(cache=True)
 def _one(
-    i: int,
-    lists: TrailingLists,
-    attraction: FloatArray,
-    on_click: FloatArray,
-    s: float,
-    per_row: FloatArray,
-    per_list: FloatArray,
-) -> None:
+    i: int, lists: TrailingLists, attraction: FloatArray, on_click: FloatArray, s: float,
+    per_row: FloatArray, per_list: FloatArray,
+) -> None:  # fmt: skip
     begin, end, n = lists.indptr[i], lists.indptr[i + 1], lists.sessions[i]
     b = 1.0
     for row in range(end - 1, begin - 1, -1):

@@ -1,7 +1,7 @@
 """The base of all click models, the documents that they know, and click rates as models."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, cast
 
@@ -103,6 +103,10 @@ class ClickModel(BaseEstimator, Saved):
     requires: ClassVar[tuple[str, ...]] = ()  # packages of an extra, without which `fit` raises
     # Distinct lists beyond which a comparison leaves it out unless it is asked for by name.
     quick_up_to: ClassVar[float] = float("inf")
+    # What a class learns that lies from 0 to 1: its shape, () for a single number.
+    _shares: ClassVar[Mapping[str, tuple[str | int, ...]]] = {
+        "relevance_": ("document",), "prior_mean_": (),
+    }  # fmt: skip
     prior_strength: float | str
     documents_: Documents
     depth_: int
@@ -211,9 +215,17 @@ class ClickModel(BaseEstimator, Saved):
         if np.ndim(known.query_id) != 1 or np.any(known.doc_query >= len(known.query_id)):
             raise FileFormatError("its documents are of queries that it does not know.")
         check_whole("depth_", self.depth_, low=1, high=2**31 - 1)
-        check_array("relevance_", self.relevance_, (len(known),), low=0, high=1)
         check_array("seen_", self.seen_, (len(known),))
-        check_number("prior_mean_", self.prior_mean_, low=0, high=1)
+        sizes: dict[str | int, int] = {"document": len(known), "position": self.depth_}
+        learned = [
+            each for kind in type(self).__mro__ for each in vars(kind).get("_shares", {}).items()
+        ]
+        for name, axes in learned:
+            value, shape = getattr(self, name), tuple(sizes.get(each, each) for each in axes)
+            if shape:
+                check_array(name, value, shape, low=0, high=1)
+            else:
+                check_number(name, value, low=0, high=1)
 
     def _lists(self, log: ClickLog) -> Lists:
         self._check_fitted()
@@ -268,16 +280,13 @@ class GCTR(IndependentModel):
     """
 
     family = "rates"
+    _shares: ClassVar = {"rate_": ()}
 
     def _learn(self, log: ClickLog) -> None:
         count = log.row_count
         self.rate_ = float(np.dot(log.label, count) / count.sum())
         self.prior_mean_ = self.rate_
         self.relevance_ = handed_over(np.full(log.n_documents, self.rate_))
-
-    def _check_restored(self) -> None:
-        super()._check_restored()
-        check_number("rate_", self.rate_, low=0, high=1)
 
     def _marginal(self, lists: Lists) -> FloatArray:
         return np.full(len(lists.position), self.rate_)
@@ -296,6 +305,7 @@ class RCTR(IndependentModel):
     """
 
     family = "rates"
+    _shares: ClassVar = {"rate_": ("position",)}
 
     def _learn(self, log: ClickLog) -> None:
         count = log.row_count
@@ -305,10 +315,6 @@ class RCTR(IndependentModel):
         self.rate_ = handed_over(Smoothing(0.0, overall).rate(clicks, shown))
         self.prior_mean_ = overall
         self.relevance_ = handed_over(np.full(log.n_documents, overall))
-
-    def _check_restored(self) -> None:
-        super()._check_restored()
-        check_array("rate_", self.rate_, (self.depth_,), low=0, high=1)
 
     def _marginal(self, lists: Lists) -> FloatArray:
         return self.rate_[lists.position - 1]

@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from untilt.charts.curves import Curve
 
 CURVE_IS_RIGHT = note(
-    "clickmodels.curve-is-right",
-    "A curve over positions describes how people look at these pages.",
+    "clickmodels.curve-is-right", "A curve over positions describes how people look at these pages."
 )()
 AHEAD_BY_CHANCE = note(
     "clickmodels.ahead-by-chance",
@@ -204,26 +203,8 @@ def draws(units: Units, columns: FloatArray, n_draws: int, seed: Seed) -> FloatA
     return made
 
 
-def measured(values: FloatArray, level: float) -> Measured:
-    """The first value, with the quantiles of the others."""
-    low, high = _quantiles(values[1:], level)
-    return Measured(float(values[0]), Interval(float(low), float(high), level))
-
-
-def by_position(values: FloatArray, level: float) -> ByPosition:
-    """The first row, with the quantiles of the others."""
-    low, high = _quantiles(values[1:], level)
-    return ByPosition(np.arange(1, values.shape[1] + 1), values[0], low, high)
-
-
 def _quantiles(values: FloatArray, level: float) -> FloatArray:
     return np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=0)
-
-
-def perplexities(bits: FloatArray, shown: FloatArray) -> FloatArray:
-    """(draws, K) 2^(bits / impressions); NaN where a draw shows nothing."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.exp2(bits / shown)
 
 
 def check_options(n_draws: int, level: float, floor: float) -> None:
@@ -238,40 +219,29 @@ def check_options(n_draws: int, level: float, floor: float) -> None:
 # Do a model's relevance and human labels order documents alike?
 
 
-def relevance_correlation(
-    model: ClickModel, judged: JudgedLists | None, n_draws: int, level: float, seed: Seed
-) -> Measured | None:
-    """Spearman's rank correlation of relevance and label within each query, mean over queries.
-
-    Over documents that were shown and judged. Queries whose labels or relevances are all the same
-    have no correlation and are left out; None where none is left, or without labels.
-    """
-    if judged is None:
-        return None
-    each = _correlations(model, judged, model.relevance_)
-    each = each[~np.isnan(each)]
-    return _mean_over_queries(each, n_draws, level, seed)
-
-
-def order_gain(
+def order_figures(
     model: ClickModel,
     judged: JudgedLists | None,
     shown_order: FloatArray,
     n_draws: int,
     level: float,
     seed: Seed,
-) -> Measured | None:
-    """The correlation of `relevance_correlation` less that of the shown order, paired by query.
+) -> tuple[Measured | None, Measured | None]:
+    """Spearman's rank correlation of relevance and label within each query, mean over queries.
 
-    `shown_order` (documents of the model,) rises with how high a document was shown. Over queries
-    that have both correlations; None where none has, or without labels.
+    And that less the correlation of the shown order, paired by query. Over documents that were
+    shown and judged. Queries whose labels or relevances are all the same have no correlation and
+    are left out; None where none is left, or without labels.
+
+    Parameters
+    ----------
+    shown_order : (documents of the model,) rises with how high a document was shown
     """
     if judged is None:
-        return None
-    each = _correlations(model, judged, model.relevance_)
-    each = each - _correlations(model, judged, shown_order)
-    each = each[~np.isnan(each)]
-    return _mean_over_queries(each, n_draws, level, seed)
+        return None, None
+    own, shown = (_correlations(model, judged, each) for each in (model.relevance_, shown_order))
+    found = [_mean_over_queries(each, n_draws, level, seed) for each in (own, own - shown)]
+    return found[0], found[1]
 
 
 def labels_of(model: ClickModel, judged: JudgedLists) -> FloatArray:
@@ -299,7 +269,8 @@ def _correlations(model: ClickModel, judged: JudgedLists, values: FloatArray) ->
 
 
 def _mean_over_queries(each: FloatArray, n_draws: int, level: float, seed: Seed) -> Measured | None:
-    """The mean with its bootstrap interval; None without queries."""
+    """The mean of those that are known, with its bootstrap interval; None without queries."""
+    each = each[~np.isnan(each)]
     if len(each) == 0:
         return None
     weight = bootstrap_weights(len(each), n_draws, seed) / len(each)
@@ -498,11 +469,12 @@ def compare_click_models(
             gain=drawn.gain(name, reference),
             conditional_difference_at=drawn.difference_at(name, reference),
             ruled_out=losses[name].ruled_out,
-            relevance_correlation=relevance_correlation(model, judged, n_draws, level, seed),
+            relevance_correlation=correlation,
             seconds=seconds[name],
-            order_gain=order_gain(model, judged, shown_order, n_draws, level, seed),
+            order_gain=gain,
         )
         for name, model in fitted.items()
+        for correlation, gain in (order_figures(model, judged, shown_order, n_draws, level, seed),)
     )
     n_units = test.n_sessions if units.per_session else len(units.sessions)
     per_query = train.n_sessions / max(len(np.unique(train.query)), 1)
@@ -533,12 +505,7 @@ class _Draws:
 
     @classmethod
     def of(
-        cls,
-        units: Units,
-        losses: Mapping[str, Losses],
-        n_draws: int,
-        seed: Seed,
-        level: float,
+        cls, units: Units, losses: Mapping[str, Losses], n_draws: int, seed: Seed, level: float
     ) -> "_Draws":
         parts = [units.sessions[:, None], units.shown]
         for each in losses.values():
@@ -548,19 +515,26 @@ class _Draws:
         sessions, shown, *bits = np.split(sums, ends, axis=1)
         marginal = dict(zip(losses, bits[::2], strict=True))
         conditional = dict(zip(losses, bits[1::2], strict=True))
-        return cls(
-            {name: -np.log(2) * each.sum(axis=1) / sessions[:, 0]
-             for name, each in conditional.items()},
-            {name: perplexities(each, shown) for name, each in marginal.items()},
-            {name: perplexities(each, shown) for name, each in conditional.items()},
-            level,
-        )  # fmt: skip
+        likelihoods = {
+            name: -np.log(2) * each.sum(axis=1) / sessions[:, 0]
+            for name, each in conditional.items()
+        }
+        with np.errstate(invalid="ignore", divide="ignore"):  # a draw may show nothing
+            of_marginal, of_conditional = (
+                {name: np.exp2(each / shown) for name, each in bits.items()}
+                for bits in (marginal, conditional)
+            )
+        return cls(likelihoods, of_marginal, of_conditional, level)
 
     def measured(self, values: FloatArray) -> Measured:
-        return measured(values, self.level)
+        """The first value, with the quantiles of the others."""
+        low, high = _quantiles(values[1:], self.level)
+        return Measured(float(values[0]), Interval(float(low), float(high), self.level))
 
     def by_position(self, values: FloatArray) -> ByPosition:
-        return by_position(values, self.level)
+        """The first row, with the quantiles of the others."""
+        low, high = _quantiles(values[1:], self.level)
+        return ByPosition(np.arange(1, values.shape[1] + 1), values[0], low, high)
 
     def gain(self, name: str, reference: str) -> Measured | None:
         """Log-likelihood over that of the reference, both on the same draws."""

@@ -8,8 +8,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over, sum_by
-from untilt._core.em import EMResult, Step, run_em
-from untilt._core.restored import check_array
+from untilt._core.em import EMResult, Step
 from untilt._core.threads import Share, parallel_kernel
 from untilt.bias.curve import POSITION_BASED, PositionBias
 from untilt.bias.log_ratios import (
@@ -23,7 +22,7 @@ from untilt.bias.position_graph import position_graph
 from untilt.catalog import method, storable
 from untilt.clickmodels.click_model import ClickModel, IndependentModel, Lists
 from untilt.clickmodels.examination_curve import ConditionalCurve, comparable, fit_curve
-from untilt.clickmodels.smoothing import HIGH, LOW, Smoothing, mean_rate, smoothing_of
+from untilt.clickmodels.smoothing import HIGH, LOW, Smoothing, climb, mean_rate, smoothing_of
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import Cells, PositionCounts, position_counts
 from untilt.errors import IdentifiabilityError
@@ -82,32 +81,16 @@ def fit_examination(
     theta = 1, and the prior has its mean where the mean of gamma is on that scale.
     """
     shown = counts.by_position(counts.impressions)
-    rough = run_em(
-        _start(counts, shown),
-        _step(counts, Smoothing(0.0, 0.5), reference=-1),
-        tolerance=10 * tolerance,
-        max_steps=min(FIRST_ROUND, max_steps),
-        accelerate=True,
-        low=LOW,
-        high=HIGH,
-        what=f"{what}, first round",
-    ).state
+    free = _step(counts, Smoothing(0.0, 0.5), reference=-1)
+    few, named = min(FIRST_ROUND, max_steps), f"{what}, first round"
+    rough = climb(_start(counts, shown), free, 10 * tolerance, few, named).state
     reference = _reference(rough.theta, shown)
     scale = rough.theta[reference]
     start = ExaminationState(
         np.clip(rough.theta / scale, LOW, HIGH), np.clip(rough.gamma * scale, LOW, HIGH)
     )
     prior = _prior(counts, start, prior_strength)
-    em = run_em(
-        start,
-        _step(counts, prior, reference),
-        tolerance=tolerance,
-        max_steps=max_steps,
-        accelerate=True,
-        low=LOW,
-        high=HIGH,
-        what=what,
-    )
+    em = climb(start, _step(counts, prior, reference), tolerance, max_steps, what)
     theta = np.where(shown > 0, em.state.theta, np.nan)
     return ExaminationFit(theta, em.state.gamma, prior, em)
 
@@ -166,13 +149,9 @@ def _step(counts: PositionCounts, prior: Smoothing, reference: int) -> Step[Exam
 
 @nb.njit(cache=True)
 def _block(
-    block: int,
-    cells: Cells,
-    state: ExaminationState,
-    examined: FloatArray,
-    relevant: FloatArray,
+    block: int, cells: Cells, state: ExaminationState, examined: FloatArray, relevant: FloatArray,
     missed: FloatArray,
-) -> None:
+) -> None:  # fmt: skip
     """Expected examinations and relevance of a block of documents; log-likelihood of non-clicks."""
     n_documents = len(cells.indptr) - 1
     total = 0.0
@@ -321,6 +300,7 @@ class PBM(ExaminationModel, IndependentModel):
     """
 
     family = "position"
+    _shares: ClassVar = {"examination_": ("position",)}
     assumes = (POSITION_BASED,)
 
     def _learn(self, log: ClickLog) -> None:
@@ -340,10 +320,6 @@ class PBM(ExaminationModel, IndependentModel):
         except IdentifiabilityError as error:
             return error
         return self._curve(fit_curve(counts, fit.theta))
-
-    def _check_restored(self) -> None:
-        super()._check_restored()
-        check_array("examination_", self.examination_, (self.depth_,), low=0, high=1)
 
     def _examination(self, lists: Lists) -> FloatArray:
         return np.asarray(self.examination_[lists.position - 1])
@@ -381,6 +357,7 @@ class UBM(ExaminationModel):
     """
 
     family = "browsing"
+    _shares: ClassVar = {"examination_": ("position", "position")}
     assumes = (EXAMINED_BY_LAST_CLICK,)
 
     def _learn(self, log: ClickLog) -> None:
@@ -420,11 +397,6 @@ class UBM(ExaminationModel):
         left_out = 1 - shown.sum() / counts.impressions.sum()
         notes = [NOT_COMPARABLE(share=left_out)] if left_out > 0 else []
         return self._curve(fit_curve(counts, fit.theta, share), *notes)
-
-    def _check_restored(self) -> None:
-        super()._check_restored()
-        shape = (self.depth_, self.depth_)
-        check_array("examination_", self.examination_, shape, low=0, high=1)
 
     def _examination(self, lists: Lists) -> FloatArray:
         return _examined(lists.indptr, lists.position, self._gamma(lists), self.examination_)

@@ -25,7 +25,7 @@ from untilt.catalog import method, storable
 from untilt.clickmodels import click_model
 from untilt.clickmodels.smoothing import Smoothing, smoothing_of
 from untilt.data.clicklog import ClickLog
-from untilt.errors import OptionError, check_choice
+from untilt.errors import OptionError, check_choice, check_least
 from untilt.networks.batches import PaddedLists, padded_rows
 from untilt.networks.mlp import Optimiser, jax_modules, normalisation, normalised
 from untilt.networks.training import Loss, StoppingRule, Trained, train
@@ -432,9 +432,8 @@ class NCM(click_model.ClickModel):
         given = self._given_features(log)
         if given.shape[1] != len(self._mean):
             raise OptionError(
-                f"this NCM was fitted on {len(self._mean)} features. The log has "
-                f"{log.n_features}: bring the same ones, or fit "
-                "NCM(⟦documents='ids'⟧)."
+                f"this NCM was fitted on {len(self._mean)} features. The log has {log.n_features}: "
+                "bring the same ones, or fit NCM(⟦documents='ids'⟧)."
             )
         x = normalised(given, self._mean, self._scale, dtype=np.float64)
         return own + x @ self._by_feature
@@ -561,13 +560,11 @@ class NCM(click_model.ClickModel):
         check_choice("documents", self.documents, DOCUMENTS)
         if self.documents == "features" and log.features is None:
             raise OptionError(
-                "NCM(⟦documents='features'⟧) needs features, and this log has none. "
-                "Read them with ⟦read_log(..., documents=...)|--documents TABLE⟧, or "
-                "describe documents by 'ids'."
+                "NCM(⟦documents='features'⟧) needs features, and this log has none. Read them with "
+                "⟦read_log(..., documents=...)|--documents TABLE⟧, or describe documents by 'ids'."
             )
         for name in ("width", "vector_length", "batch_size", "n_samples"):
-            if getattr(self, name) < 1:
-                raise OptionError(f"{name} must be at least 1. Got {getattr(self, name)} instead.")
+            check_least(name, getattr(self, name), 1)
         if not 0 <= self.exact_rows <= MOST_EXACT:
             raise OptionError(
                 f"exact_rows must be from 0 to {MOST_EXACT} (a million patterns). "

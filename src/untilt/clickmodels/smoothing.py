@@ -15,11 +15,15 @@ their expected number, and need not be whole.
 """
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from untilt._core.arrays import BoolArray, FloatArray
+from untilt._core.em import EMResult, Step, run_em
 from untilt.errors import OptionError
+
+State = TypeVar("State")
 
 # Probabilities of a fitted model stay off 0 and 1, where the logarithm of the likelihood ends.
 LOW, HIGH = 1e-9, 1 - 1e-9
@@ -133,3 +137,13 @@ def _minus_log_likelihood(
     by_b = float(np.sum(digamma(rest + b) - digamma(b) - both))
     slope = np.array([by_a * a + by_b * b, (by_a - by_b) * m * mu * (1 - mu)])
     return -float(value), -slope
+
+
+def climb(
+    start: State, step: Step[State], tolerance: float, max_steps: int, what: str
+) -> EMResult[State]:
+    """`run_em` of probabilities, with jumps ahead and within `LOW` and `HIGH`."""
+    return run_em(
+        start, step, tolerance=tolerance, max_steps=max_steps, accelerate=True, low=LOW, high=HIGH,
+        what=what,
+    )  # fmt: skip

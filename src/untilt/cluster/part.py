@@ -11,9 +11,12 @@ The trees of any number of workers are the same to the last bit, those of one in
 - the losses S[k, l] of a joint weighting are summed as whole numbers.
 """
 
+import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,10 +26,10 @@ from untilt._core.declared import is_whole
 from untilt._core.estimator import clone
 from untilt._core.hashing import GOLDEN, MULTIPLIER, splitmix64
 from untilt._core.progress import progress
+from untilt._core.saved import load
 from untilt._core.seen_queries import MOST, SeenQueries, id_hashes, row_hashes
 from untilt.cluster.edges import MAX_BIN, Edges, global_edges
 from untilt.cluster.group import Group, exponent, joined, on_grid
-from untilt.cluster.xgboost_trees import lightgbm_text
 from untilt.data.clicklog import ClickLog
 from untilt.data.seen import seen_in
 from untilt.errors import OptionError, UntiltError
@@ -135,10 +138,9 @@ def check_ranker(ranker: LambdaMART, params: Mapping[str, Any] | None, max_bin: 
     weighting = ranker.weighting
     if isinstance(weighting, str) or isinstance(ranker.n_trees, str):
         raise OptionError(
-            "weighting='auto' and n_trees='auto' choose by held-out queries of the "
-            "whole log, and no worker has it. Choose on one machine, on a share of "
-            "the queries (⟦read_log(..., sample_queries=0.1)|--sample-queries 0.1⟧), "
-            "and train that with workers."
+            "weighting='auto' and n_trees='auto' choose by held-out queries of the whole log, and "
+            "no worker has it. Choose on one machine, on a share of the queries (⟦read_log(..., "
+            "sample_queries=0.1)|--sample-queries 0.1⟧), and train that with workers."
         )
     if isinstance(weighting, PooledWeighting):
         raise OptionError(
@@ -344,11 +346,7 @@ class WorkersObjective(PairTreeObjective):
 
 
 def _boosted(
-    ranker: LambdaMART,
-    part: Part,
-    edges: Edges,
-    max_bin: int,
-    params: Mapping[str, Any],
+    ranker: LambdaMART, part: Part, edges: Edges, max_bin: int, params: Mapping[str, Any]
 ) -> Any:
     """XGBoost's booster on bin numbers."""
     import xgboost
@@ -423,3 +421,116 @@ def _remembered(own: SeenQueries, group: Group) -> SeenQueries:
     (n,) = group.sum([len(own)])
     order = np.argsort(query, kind="stable")[:MOST]
     return SeenQueries(query[order], document[order], int(n))
+
+
+# ---- XGBoost's trees over bin numbers as LightGBM's text over features, which every ranker holds
+# XGBoost sends a row left where its bin is below the threshold, rows without a value the default
+# way. A split of known against missing values has its threshold above or below all bins.
+
+
+# Bits of LightGBM's decision_type: NaN goes left, and NaN is known as NaN.
+_LEFT, _KNOWS_NAN = 2, 8
+
+
+def lightgbm_text(model: bytes | bytearray, edges: Edges) -> str:
+    """The text of a model that XGBoost saved as JSON."""
+    learner = json.loads(model.decode())["learner"]
+    trees = learner["gradient_booster"]["model"]["trees"]
+    d = len(edges.of_feature)
+    head = [
+        "tree", "version=v4", "num_class=1", "num_tree_per_iteration=1", "label_index=0",
+        f"max_feature_idx={d - 1}", "objective=custom",
+        "feature_names=" + " ".join(f"Column_{j}" for j in range(d)),
+        "feature_infos=" + " ".join(_range(edges, j) for j in range(d)), "",
+    ]  # fmt: skip
+    body = [_tree(tree, number, edges) for number, tree in enumerate(trees)]
+    return "\n".join([*head, *body, "end of trees", "", "parameters:", "end of parameters", ""])
+
+
+def _range(edges: Edges, feature: int) -> str:
+    """LightGBM's note of what a feature was; "none" where it never varied."""
+    values = edges.of_feature[feature]
+    return f"[{float(values[0])!r}:{float(values[-1])!r}]" if len(values) else "none"
+
+
+def _tree(tree: dict[str, Any], number: int, edges: Edges) -> str:
+    left, right = tree["left_children"], tree["right_children"]
+    inner = [node for node in _nodes_in_order(left, right) if left[node] != -1]
+    leaves = [node for node in _nodes_in_order(left, right) if left[node] == -1]
+    name = {node: place for place, node in enumerate(inner)}
+    name |= {node: ~place for place, node in enumerate(leaves)}
+    splits = [_split(tree, node, edges) for node in inner]
+    children = [
+        (right[node], left[node]) if turned else (left[node], right[node])
+        for node, (_, _, turned) in zip(inner, splits, strict=True)
+    ]
+    columns: dict[str, list[Any]] = {
+        "split_feature": [tree["split_indices"][node] for node in inner],
+        "split_gain": [_number(tree["loss_changes"][node]) for node in inner],
+        "threshold": [_number(threshold) for threshold, _, _ in splits],
+        "decision_type": [kind for _, kind, _ in splits],
+        "left_child": [name[first] for first, _ in children],
+        "right_child": [name[second] for _, second in children],
+        # In place of its threshold a leaf has its value, the learning rate in it: a single float.
+        "leaf_value": [_number(np.float32(tree["split_conditions"][node])) for node in leaves],
+        "leaf_weight": [_number(tree["sum_hessian"][node]) for node in leaves],
+        "leaf_count": [0] * len(leaves),
+        "internal_value": [_number(tree["base_weights"][node]) for node in inner],
+        "internal_weight": [_number(tree["sum_hessian"][node]) for node in inner],
+        "internal_count": [0] * len(inner),
+    }
+    lines = [f"Tree={number}", f"num_leaves={len(leaves)}", "num_cat=0"]
+    lines += [f"{key}={' '.join(map(str, values))}" for key, values in columns.items()]
+    return "\n".join([*lines, "is_linear=0", "shrinkage=1", "", ""])
+
+
+def _nodes_in_order(left: list[int], right: list[int]) -> list[int]:
+    """All nodes that the root reaches, parents before their children."""
+    order, at = [0], 0
+    while at < len(order):
+        node = order[at]
+        if left[node] != -1:
+            order += [left[node], right[node]]
+        at += 1
+    return order
+
+
+def _split(tree: dict[str, Any], node: int, edges: Edges) -> tuple[float, int, bool]:
+    """Threshold, kind of decision, and whether left and right are exchanged."""
+    feature = tree["split_indices"][node]
+    below = math.ceil(tree["split_conditions"][node])  # bins below this number go left
+    nan_left = bool(tree["default_left"][node])
+    turned = below <= 0  # all that is known goes right: written as all that is known goes left
+    if turned:
+        nan_left = not nan_left
+    past_all = turned or below > len(edges.of_feature[feature])
+    threshold = math.inf if past_all else edges.threshold(feature, below)
+    return threshold, _KNOWS_NAN + _LEFT * nan_left, turned
+
+
+def _number(value: Any) -> str:
+    """The shortest text that gives the same double."""
+    return repr(float(value))
+
+
+# ---- what comes back from workers: a ranker as its own file
+
+
+def model_bytes(ranker: LambdaMART) -> bytes:
+    """The file that `save` writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "ranker.untilt")
+        ranker.save(path)
+        return path.read_bytes()
+
+
+def ranker_of(models: Sequence[bytes]) -> LambdaMART:
+    """The ranker that the first worker sent."""
+    if len(models) != 1:
+        raise OptionError(f"one worker sends the ranker, and {len(models)} did. Look at its log.")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "ranker.untilt")
+        path.write_bytes(models[0])
+        found = load(path)
+    assert isinstance(found, LambdaMART)
+    return found

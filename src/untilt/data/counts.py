@@ -268,13 +268,9 @@ def _rows_by_document(document: IntArray, n_documents: int) -> tuple[IntArray, I
 
 @nb.njit(cache=True)
 def _fill(
-    order: IntArray,
-    start: IntArray,
-    position: IntArray,
-    count: IntArray,
-    label: FloatArray,
+    order: IntArray, start: IntArray, position: IntArray, count: IntArray, label: FloatArray,
     depth: int,
-) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
+) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:  # fmt: skip
     """Cells of each document, positions rising: how many, and their three columns."""
     n_cells = np.zeros(len(start) - 1, dtype=np.int64)
     # A document has at most as many cells as rows; cut to size at the end.
@@ -391,12 +387,7 @@ class ClickRates(Portable):
 
 
 def click_rates(
-    query: IntArray,
-    position: IntArray,
-    label: FloatArray,
-    count: IntArray,
-    *,
-    level: float = 0.95,
+    query: IntArray, position: IntArray, label: FloatArray, count: IntArray, *, level: float = 0.95
 ) -> ClickRates:
     r"""Mean label per position, with a jackknife error over queries.
 
@@ -440,14 +431,10 @@ def click_rates(
         high = np.clip(np.where(half > 0, high, wilson_high), 0, 1)
     return ClickRates(
         position=handed_over(np.arange(1, depth + 1)),
-        impressions=handed_over(impressions.astype(np.int64)),
-        clicks=handed_over(clicks),
-        rate=handed_over(rate),
-        std_error=handed_over(std_error),
-        low=handed_over(low),
-        high=handed_over(high),
-        level=level,
-    )
+        impressions=handed_over(impressions.astype(np.int64)), clicks=handed_over(clicks),
+        rate=handed_over(rate), std_error=handed_over(std_error), low=handed_over(low),
+        high=handed_over(high), level=level,
+    )  # fmt: skip
 
 
 def _distinct(key: IntArray) -> tuple[IntArray, IntArray]:

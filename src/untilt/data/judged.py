@@ -11,7 +11,7 @@ from untilt._core import arrays, ragged
 from untilt._core.feature_table import with_names
 from untilt._core.portable import Portable
 from untilt._core.random import Seed, generator
-from untilt.errors import OptionError, ShapeError
+from untilt.errors import OptionError, ShapeError, check_share
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -112,8 +112,7 @@ class JudgedLists(Portable):
 
     def split(self, share: float, *, seed: Seed = 0) -> "tuple[JudgedLists, JudgedLists]":
         """Two parts by query; the first holds `share` of the queries (rounded, at least one)."""
-        if not 0 < share < 1:
-            raise OptionError(f"share must lie between 0 and 1. Got {share} instead.")
+        check_share("share", share)
         if self.n_queries < 2:
             raise OptionError(f"a split needs at least two queries. Got {self.n_queries}.")
         order = generator(seed).permutation(self.n_queries)

@@ -108,9 +108,8 @@ class ContextCells(Layout):
         context = np.repeat(self.context_of(log), np.diff(log.indptr))
         if log.depth * self.n_contexts > DEEPEST:
             raise OptionError(
-                f"{self.n_contexts} contexts of {log.depth} positions make more than "
-                f"{DEEPEST:,} cells. Cut the log with "
-                f"⟦log.top({DEEPEST // self.n_contexts})|--depth "
+                f"{self.n_contexts} contexts of {log.depth} positions make more than {DEEPEST:,} "
+                f"cells. Cut the log with ⟦log.top({DEEPEST // self.n_contexts})|--depth "
                 f"{DEEPEST // self.n_contexts}⟧, or join contexts."
             )
         position = (log.position.astype(np.int64) - 1) * self.n_contexts + context + 1

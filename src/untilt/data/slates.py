@@ -219,14 +219,9 @@ def ranks(scores: FloatArray, ahead: IntArray, same: IntArray) -> None:
 
 @parallel_kernel()
 def _fill_slots(
-    mine: Share,
-    indptr: IntArray,
-    document: IntArray,
-    position_index: IntArray,
-    scores: FloatArray,
-    weights: FloatArray,
-    discount: FloatArray,
-) -> None:
+    mine: Share, indptr: IntArray, document: IntArray, position_index: IntArray, scores: FloatArray,
+    weights: FloatArray, discount: FloatArray,
+) -> None:  # fmt: skip
     for slate in range(mine[0], mine[1]):
         a, b = indptr[slate], indptr[slate + 1]
         m = b - a

@@ -9,14 +9,13 @@ import numpy as np
 from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, sum_by
 from untilt._core.random import Seed, generator
 from untilt.data.clicklog import ClickLog
-from untilt.errors import ColumnError, OptionError, check_choice, did_you_mean
+from untilt.errors import ColumnError, OptionError, check_choice, check_share, did_you_mean
 from untilt.facts import phrase
 
 
 def split(log: ClickLog, share: float, *, by: str, seed: Seed) -> tuple[ClickLog, ClickLog]:
     """See `ClickLog.split`."""
-    if not 0 < share < 1:
-        raise OptionError(f"share must lie between 0 and 1. Got {share} instead.")
+    check_share("share", share)
     if by == "query":
         return _by_query(log, share, seed)
     if by == "session":
@@ -194,11 +193,7 @@ COMBINATIONS = ("sum", "product")
 
 
 def synthesise(
-    log: ClickLog,
-    weights: Mapping[str, float],
-    *,
-    combine: str = "sum",
-    name: str = "synthesised",
+    log: ClickLog, weights: Mapping[str, float], *, combine: str = "sum", name: str = "synthesised"
 ) -> ClickLog:
     r"""The log with one label made of several feedback columns ([ren2021pairwise]_, equation 6).
 
@@ -254,9 +249,8 @@ def _check(weights: Mapping[str, float], columns: Mapping[str, FloatArray], name
             hint = did_you_mean(str(column), list(columns))
             raise ColumnError(
                 phrase(
-                    "there is no label column {column:r}. This log has: {what}.{hint} "
-                    "Further columns are read with ⟦read_log(..., labels=[...])|--label "
-                    "NAME⟧.",
+                    "there is no label column {column:r}. This log has: {what}.{hint} Further "
+                    "columns are read with ⟦read_log(..., labels=[...])|--label NAME⟧.",
                     column=column,
                     what=", ".join(columns),
                     hint=hint,

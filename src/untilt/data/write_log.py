@@ -43,11 +43,7 @@ _TYPES = {
 
 
 def write_log(
-    log: ClickLog,
-    path: PathLike,
-    *,
-    documents: PathLike | None = None,
-    drop_unshown: bool = False,
+    log: ClickLog, path: PathLike, *, documents: PathLike | None = None, drop_unshown: bool = False
 ) -> None:
     """Write a log with one row per impression, as Parquet or CSV by the ending of the name.
 
@@ -111,10 +107,9 @@ def _check_log(
     shown = np.bincount(log.document, minlength=log.n_documents) > 0
     if documents is None and not drop_unshown and not shown.all():
         raise OptionError(
-            f"{np.count_nonzero(~shown):,} documents are shown by no list, and "
-            "impressions cannot hold them. Write them to a second file with "
-            "⟦documents='documents.parquet'⟧, or leave them out with "
-            "drop_unshown=True."
+            f"{np.count_nonzero(~shown):,} documents are shown by no list, and impressions cannot "
+            "hold them. Write them to a second file with ⟦documents='documents.parquet'⟧, or leave "
+            "them out with drop_unshown=True."
         )
 
 

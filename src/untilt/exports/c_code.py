@@ -91,15 +91,8 @@ class CCode(Format):
         with scratch_folder() as folder:
             library = folder / "model.so"
             command = [
-                compiler,
-                "-O1",
-                "-std=c99",
-                "-shared",
-                "-fPIC",
-                "-o",
-                str(library),
-                str(path),
-            ]
+                compiler, "-O1", "-std=c99", "-shared", "-fPIC", "-o", str(library), str(path),
+            ]  # fmt: skip
             done = subprocess.run([*command, "-lm"], capture_output=True, text=True, check=False)
             if done.returncode:
                 raise FileFormatError(f"{path} cannot be compiled: {done.stderr.strip()[:500]}")

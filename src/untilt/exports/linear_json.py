@@ -11,9 +11,8 @@ import numpy as np
 from untilt._core.arrays import FloatArray
 from untilt._version import __version__
 from untilt.catalog import method
-from untilt.exports.engine_trees import read_json
 from untilt.exports.format import ExportFiles, Format, Target
-from untilt.exports.forms import LinearForm, SingleArray
+from untilt.exports.forms import LinearForm, SingleArray, read_json
 
 FORMAT = "untilt linear ranker"
 VERSION = 1

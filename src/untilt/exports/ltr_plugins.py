@@ -17,27 +17,8 @@ import numpy as np
 from untilt._core.arrays import FloatArray
 from untilt.catalog import method
 from untilt.errors import FileFormatError, OptionError
-from untilt.exports.engine_trees import (
-    Nodes,
-    below,
-    indices,
-    leaf_of,
-    linear_single,
-    read_json,
-    single_of,
-    summed,
-)
+from untilt.exports import forms
 from untilt.exports.format import CONSTANT, ExportFiles, Format, Target
-from untilt.exports.forms import (
-    Forest,
-    LinearForm,
-    SingleArray,
-    Tree,
-    check_depth,
-    check_names,
-    next32,
-    text32,
-)
 from untilt.facts import Fact, note, warning
 
 NO_NEGATIVE_FEATURES = note(
@@ -71,17 +52,17 @@ class LtrPlugin(Format):
     engine: str = "Elasticsearch"
     since: str = ""
 
-    endings: ClassVar[Mapping[type[Any], str]] = {Forest: ".json", LinearForm: ".json"}
+    endings: ClassVar[Mapping[type[Any], str]] = {forms.Forest: ".json", forms.LinearForm: ".json"}
     adds_constant: ClassVar[bool] = False
     unsigned: ClassVar[bool] = True
 
-    def files(self, form: Forest | LinearForm, target: Target) -> ExportFiles:
+    def files(self, form: forms.Forest | forms.LinearForm, target: Target) -> ExportFiles:
         """The model, its feature set, a query that re-ranks with it, and the commands."""
-        check_names(form.names, f"{self.engine} LTR")
-        if isinstance(form, LinearForm):
+        forms.check_names(form.names, f"{self.engine} LTR")
+        if isinstance(form, forms.LinearForm):
             kind, definition = "model/linear", _linear(form, self.engine)
         else:
-            check_depth(form, f"{self.engine} LTR")
+            forms.check_depth(form, f"{self.engine} LTR")
             kind, definition = "model/xgboost+json", _trees(form)
         model = {"name": target.name, "model": {"type": kind, "definition": definition}}
         return ExportFiles(
@@ -92,29 +73,35 @@ class LtrPlugin(Format):
             notes=self._notes(form),
         )
 
-    def scores(self, path: Path, names: tuple[str, ...], features: SingleArray) -> FloatArray:
+    def scores(self, path: Path, names: tuple[str, ...], features: forms.SingleArray) -> FloatArray:
         """The body of `_createmodel`: model/xgboost+json or model/linear."""
-        model = read_json(path)["model"]["model"]
+        model = forms.read_json(path)["model"]["model"]
         definition = json.loads(model["definition"])
         if model["type"] == "model/linear":
             weights = np.zeros(len(names), np.float32)
             for name, weight in definition.items():
-                weights[indices(names)[name]] = single_of(weight)
-            return linear_single(features, weights)
+                weights[forms.indices(names)[name]] = forms.single_of(weight)
+            return forms.linear_single(features, weights)
         if definition["objective"] not in ("rank:ndcg", "rank:map", "rank:pairwise", "reg:linear"):
             raise FileFormatError(f"{path} has an objective that the plugin transforms or refuses.")
-        index, nodes = indices(names), Nodes.empty()
+        index, nodes = forms.indices(names), forms.Nodes.empty()
 
         def split(node: Any) -> tuple[int, float, bool, Any, Any]:
             yes, no = node["children"]
             if (yes["nodeid"], no["nodeid"]) != (node["yes"], node["no"]) or "depth" not in node:
                 raise FileFormatError(f"{path} has a split whose children are not those it names.")
             to_yes = node["missing"] == node["yes"]
-            return index[node["split"]], float(single_of(node["split_condition"])), to_yes, yes, no
+            return (
+                index[node["split"]],
+                float(forms.single_of(node["split_condition"])),
+                to_yes,
+                yes,
+                no,
+            )
 
         for tree in definition["splits"]:
-            nodes.add_nested(tree, split, lambda node: leaf_of(node, "leaf"))
-        return summed(nodes.leaves(features, below, np.float32), np.float32)
+            nodes.add_nested(tree, split, lambda node: forms.leaf_of(node, "leaf"))
+        return forms.summed(nodes.leaves(features, forms.below, np.float32), np.float32)
 
     def _commands(self, target: Target) -> tuple[str, ...]:
         host, feature_set = self.engine.upper(), f"_ltr/_featureset/{target.name}"
@@ -131,25 +118,25 @@ class LtrPlugin(Format):
             f'curl "${host}/INDEX/_search" {_JSON} -d @{query}',
         )
 
-    def _notes(self, form: Forest | LinearForm) -> tuple[Fact, ...]:
+    def _notes(self, form: forms.Forest | forms.LinearForm) -> tuple[Fact, ...]:
         told = [NO_NEGATIVE_FEATURES(engine=self.engine)]
-        if isinstance(form, Forest) and form.missing is not None:
+        if isinstance(form, forms.Forest) and form.missing is not None:
             told.append(MISSING_SINCE(engine=self.engine, since=self.since))
-        if isinstance(form, LinearForm):
+        if isinstance(form, forms.LinearForm):
             told.append(CONSTANT(constant=form.constant))
         return tuple(told)
 
 
-def _trees(forest: Forest) -> str:
+def _trees(forest: forms.Forest) -> str:
     names = [json.dumps(name, ensure_ascii=False) for name in forest.names]
     trees = ",".join(_nested(tree, names) for tree in forest.trees)
     return f'{{"objective":"rank:ndcg","splits":[{trees}]}}'
 
 
-def _nested(tree: Tree, names: list[str]) -> str:
+def _nested(tree: forms.Tree, names: list[str]) -> str:
     """Splits are numbered first, then leaves."""
     depth, _ = tree.depths()
-    n, threshold = tree.n_splits, next32(tree.cut)
+    n, threshold = tree.n_splits, forms.next32(tree.cut)
     values = tree.leaf.astype(np.float32)
 
     def split(node: int, left: str, right: str) -> str:
@@ -157,24 +144,25 @@ def _nested(tree: Tree, names: list[str]) -> str:
         yes, no = (child if child >= 0 else n + ~child for child in children)
         return (
             f'{{"nodeid":{node},"depth":{depth[node]},"split":{names[tree.feature[node]]},'
-            f'"split_condition":{text32(threshold[node])},"yes":{yes},"no":{no},'
+            f'"split_condition":{forms.text32(threshold[node])},"yes":{yes},"no":{no},'
             f'"missing":{yes if tree.nan_left[node] else no},"children":[{left},{right}]}}'
         )
 
-    leaves = [f'{{"nodeid":{n + k},"leaf":{text32(value)}}}' for k, value in enumerate(values)]
+    leaves = [
+        f'{{"nodeid":{n + k},"leaf":{forms.text32(value)}}}' for k, value in enumerate(values)
+    ]
     return tree.nested(leaves, split)
 
 
-def _linear(form: LinearForm, engine: str) -> str:
+def _linear(form: forms.LinearForm, engine: str) -> str:
     if form.fill:
         raise OptionError(
-            f"{engine} LTR counts a missing feature as 0 in a linear model, and this "
-            f"ranker counts it as {form.fill:g}. Read the log with ⟦missing=0.0⟧ and "
-            "train again, or let the feature's query give that value itself and train "
-            "without missing values."
+            f"{engine} LTR counts a missing feature as 0 in a linear model, and this ranker counts "
+            f"it as {form.fill:g}. Read the log with ⟦missing=0.0⟧ and train again, or let the "
+            "feature's query give that value itself and train without missing values."
         )
     weights = dict(zip(form.names, form.weights.astype(np.float32), strict=True))
-    pairs = (f"{json.dumps(n, ensure_ascii=False)}:{text32(w)}" for n, w in weights.items())
+    pairs = (f"{json.dumps(n, ensure_ascii=False)}:{forms.text32(w)}" for n, w in weights.items())
     return "{" + ",".join(pairs) + "}"
 
 

@@ -22,26 +22,8 @@ import numpy as np
 from untilt._core.arrays import BoolArray, FloatArray
 from untilt.catalog import method
 from untilt.errors import FileFormatError, OptionError
-from untilt.exports.engine_trees import (
-    Nodes,
-    indices,
-    leaf_of,
-    linear_single,
-    not_above,
-    read_json,
-    single_of,
-    summed,
-)
+from untilt.exports import forms
 from untilt.exports.format import CONSTANT, ExportFiles, Format, Target
-from untilt.exports.forms import (
-    Forest,
-    LinearForm,
-    SingleArray,
-    Tree,
-    check_depth,
-    check_names,
-    text32,
-)
 from untilt.facts import Fact, warning
 
 SOLR_MISSING = warning(
@@ -70,18 +52,18 @@ _POWERS = tuple(range(0, 112, 8))
 class Solr(Format):
     """A model of the model store, with the features of the feature store to fill in."""
 
-    endings: ClassVar[Mapping[type[Any], str]] = {Forest: ".json", LinearForm: ".json"}
+    endings: ClassVar[Mapping[type[Any], str]] = {forms.Forest: ".json", forms.LinearForm: ".json"}
     adds_constant: ClassVar[bool] = False
 
-    def files(self, form: Forest | LinearForm, target: Target) -> ExportFiles:
+    def files(self, form: forms.Forest | forms.LinearForm, target: Target) -> ExportFiles:
         """The model, the feature store, and the requests."""
-        check_names(form.names, "Solr")
+        forms.check_names(form.names, "Solr")
         notes: tuple[Fact, ...] = ()
-        if isinstance(form, LinearForm):
+        if isinstance(form, forms.LinearForm):
             model = _linear(form, target)
             notes = (CONSTANT(constant=form.constant),)
         else:
-            check_depth(form, "Solr")
+            forms.check_depth(form, "Solr")
             model, notes = _trees(form, target)
         return ExportFiles(
             model=model,
@@ -90,26 +72,30 @@ class Solr(Format):
             notes=notes,
         )
 
-    def scores(self, path: Path, names: tuple[str, ...], features: SingleArray) -> FloatArray:
+    def scores(self, path: Path, names: tuple[str, ...], features: forms.SingleArray) -> FloatArray:
         """`MultipleAdditiveTreesModel` or `LinearModel`, with `StandardNormalizer`."""
-        model = read_json(path)
+        model = forms.read_json(path)
         own = [each["name"] for each in model["features"]]
-        rows = np.stack([features[:, indices(names)[name]] for name in own], axis=1)
+        rows = np.stack([features[:, forms.indices(names)[name]] for name in own], axis=1)
         nulls = model["params"].get("isNullSameAsZero", True)
         if nulls:
             rows = np.where(np.isnan(rows), np.float32(0), rows)
         for number, each in enumerate(model["features"]):
             if "norm" in each:
-                average, spread = (single_of(each["norm"]["params"][key]) for key in ("avg", "std"))
+                average, spread = (
+                    forms.single_of(each["norm"]["params"][key]) for key in ("avg", "std")
+                )
                 with np.errstate(over="ignore"):
                     rows[:, number] = (rows[:, number] - average) / spread
         if model["class"].endswith(".LinearModel"):
             weights = model["params"]["weights"]
-            return linear_single(rows, np.array([single_of(weights[name]) for name in own]))
-        index, nodes = indices(own), Nodes.empty()
+            return forms.linear_single(
+                rows, np.array([forms.single_of(weights[name]) for name in own])
+            )
+        index, nodes = forms.indices(own), forms.Nodes.empty()
 
         def split(node: Any) -> tuple[int, float, bool, Any, Any]:
-            compared = np.float32(single_of(node["threshold"]) + np.float32(1e-6))
+            compared = np.float32(forms.single_of(node["threshold"]) + np.float32(1e-6))
             left = node.get("missing") == "left"
             return index[node["feature"]], float(compared), left, node["left"], node["right"]
 
@@ -118,11 +104,11 @@ class Solr(Format):
                 raise FileFormatError(
                     f"{path} has a tree with a weight, which untilt never writes."
                 )
-            nodes.add_nested(tree["root"], split, lambda node: leaf_of(node, "value"))
-        return summed(nodes.leaves(rows, not_above, np.float32), np.float32)
+            nodes.add_nested(tree["root"], split, lambda node: forms.leaf_of(node, "value"))
+        return forms.summed(nodes.leaves(rows, forms.not_above, np.float32), np.float32)
 
 
-def _trees(forest: Forest, target: Target) -> tuple[str, tuple[Fact, ...]]:
+def _trees(forest: forms.Forest, target: Target) -> tuple[str, tuple[Fact, ...]]:
     powers, unreached = _scaling(forest)
     knows_missing = forest.missing is not None
     names = [json.dumps(name, ensure_ascii=False) for name in forest.names]
@@ -152,11 +138,11 @@ def _head(kind: str, target: Target, features: list[dict[str, Any]]) -> dict[str
 def _feature(name: str, power: int) -> dict[str, Any]:
     if power == 0:
         return {"name": name}
-    per = {"avg": "0.0", "std": text32(np.float32(2.0**-power))}
+    per = {"avg": "0.0", "std": forms.text32(np.float32(2.0**-power))}
     return {"name": name, "norm": {"class": f"{_PACKAGE}.norm.StandardNormalizer", "params": per}}
 
 
-def _scaling(forest: Forest) -> tuple[list[int], int]:
+def _scaling(forest: forms.Forest) -> tuple[list[int], int]:
     """The power of two of each feature, and the number of splits that none of them reaches."""
     feature = np.concatenate([tree.feature for tree in forest.trees])
     cut = np.concatenate([tree.cut for tree in forest.trees])
@@ -170,12 +156,12 @@ def _scaling(forest: Forest) -> tuple[list[int], int]:
     return powers, unreached
 
 
-def _scaled(cut: SingleArray, power: int) -> SingleArray:
+def _scaled(cut: forms.SingleArray, power: int) -> forms.SingleArray:
     with np.errstate(over="ignore"):
         return np.ldexp(cut, power).astype(np.float32)
 
 
-def _reached(cut: SingleArray, power: int) -> BoolArray:
+def _reached(cut: forms.SingleArray, power: int) -> BoolArray:
     """Whether Solr compares with these very cuts, of a feature times 2^power."""
     scaled = _scaled(cut, power)
     # Every known value is at most the largest single float, and at most infinity.
@@ -184,7 +170,7 @@ def _reached(cut: SingleArray, power: int) -> BoolArray:
         return exact & (thresholds(scaled) + _SLACK == scaled)
 
 
-def thresholds(cut: SingleArray) -> SingleArray:
+def thresholds(cut: forms.SingleArray) -> forms.SingleArray:
     """What is to be written: x with fl(x + 1e-6) = cut.
 
     Where there is none, the nearest that is further from 0 than the cut: zeros go the right way.
@@ -204,7 +190,7 @@ def thresholds(cut: SingleArray) -> SingleArray:
     return np.asarray(tried[np.argmin(distance, axis=0), np.arange(len(cut))], np.float32)
 
 
-def _nested(tree: Tree, names: list[str], powers: list[int], knows_missing: bool) -> str:
+def _nested(tree: forms.Tree, names: list[str], powers: list[int], knows_missing: bool) -> str:
     """Numbers stand in quotes: Solr has no setters for others."""
     power = np.array(powers)[tree.feature] if tree.n_splits else np.zeros(0, np.int64)
     with np.errstate(over="ignore"):
@@ -213,23 +199,24 @@ def _nested(tree: Tree, names: list[str], powers: list[int], knows_missing: bool
     def split(node: int, left: str, right: str) -> str:
         way = f'"missing":"{"left" if tree.nan_left[node] else "right"}",' * knows_missing
         return (
-            f'{{"feature":{names[tree.feature[node]]},"threshold":"{text32(written[node])}",{way}'
+            f'{{"feature":{names[tree.feature[node]]},"threshold":"{forms.text32(written[node])}",{way}'
             f'"left":{left},"right":{right}}}'
         )
 
-    return tree.nested([f'{{"value":"{text32(v)}"}}' for v in tree.leaf.astype(np.float32)], split)
+    return tree.nested(
+        [f'{{"value":"{forms.text32(v)}"}}' for v in tree.leaf.astype(np.float32)], split
+    )
 
 
-def _linear(form: LinearForm, target: Target) -> str:
+def _linear(form: forms.LinearForm, target: Target) -> str:
     if form.fill:
         raise OptionError(
-            "Solr counts a missing feature as 0 in a linear model, and this ranker "
-            f"counts it as {form.fill:g}. Read the log with ⟦missing=0.0⟧ and train "
-            "again, or give the features that default in Solr's feature store and "
-            "train without missing values."
+            "Solr counts a missing feature as 0 in a linear model, and this ranker counts it as "
+            f"{form.fill:g}. Read the log with ⟦missing=0.0⟧ and train again, or give the features "
+            "that default in Solr's feature store and train without missing values."
         )
     weights = form.weights.astype(np.float32)
-    params = {"weights": {n: text32(w) for n, w in zip(form.names, weights, strict=True)}}
+    params = {"weights": {n: forms.text32(w) for n, w in zip(form.names, weights, strict=True)}}
     features = [_feature(name, 0) for name in form.names]
     model = {**_head("LinearModel", target, features), "params": params}
     return json.dumps(model, indent=1, ensure_ascii=False) + "\n"

@@ -19,18 +19,8 @@ from untilt._core.arrays import BoolArray, FloatArray
 from untilt._version import __version__
 from untilt.catalog import method
 from untilt.errors import FileFormatError
-from untilt.exports.engine_trees import Nodes, indices, read_json, summed
+from untilt.exports import forms
 from untilt.exports.format import ExportFiles, Format, Target
-from untilt.exports.forms import (
-    Forest,
-    LinearForm,
-    SingleArray,
-    Tree,
-    check_depth,
-    check_names,
-    next32,
-    text32,
-)
 from untilt.facts import Fact, note
 
 VESPA_MISSING = note(
@@ -56,25 +46,28 @@ _RANK_FEATURE = re.compile(r"[A-Za-z_]\w*\([\w, .\"-]*\)(\.[A-Za-z_][\w.]*)?")
 class Vespa(Format):
     """A file of the application package's `models`, with a rank profile to fill in."""
 
-    endings: ClassVar[Mapping[type[Any], str]] = {Forest: ".json", LinearForm: ".expression"}
+    endings: ClassVar[Mapping[type[Any], str]] = {
+        forms.Forest: ".json",
+        forms.LinearForm: ".expression",
+    }
 
-    def files(self, form: Forest | LinearForm, target: Target) -> ExportFiles:
+    def files(self, form: forms.Forest | forms.LinearForm, target: Target) -> ExportFiles:
         """The model and a rank profile that uses it."""
-        check_names(form.names, "Vespa")
+        forms.check_names(form.names, "Vespa")
         names = [feature_name(name, number) for number, name in enumerate(form.names)]
-        if isinstance(form, LinearForm):
+        if isinstance(form, forms.LinearForm):
             model, use = _expression(form, names), f"file:{target.path.name}"
         else:
-            check_depth(form, "Vespa")
+            forms.check_depth(form, "Vespa")
             model, use = _trees(form, names), f'lightgbm("{target.path.name}")'
         return ExportFiles(
             model=model,
             templates={".profile": _profile(form.names, names, use, target)},
-            commands=_commands(target, linear=isinstance(form, LinearForm)),
+            commands=_commands(target, linear=isinstance(form, forms.LinearForm)),
             notes=_notes(form),
         )
 
-    def scores(self, path: Path, names: tuple[str, ...], features: SingleArray) -> FloatArray:
+    def scores(self, path: Path, names: tuple[str, ...], features: forms.SingleArray) -> FloatArray:
         """As Vespa's importer and ranking expressions give them."""
         own = tuple(feature_name(name, number) for number, name in enumerate(names))
         if path.suffix == ".expression":
@@ -88,31 +81,23 @@ def feature_name(name: str, number: int) -> str:
     return name if fine else f"feature_{number + 1}_of_model"
 
 
-def _trees(forest: Forest, names: list[str]) -> str:
+def _trees(forest: forms.Forest, names: list[str]) -> str:
     trees = ",".join(
         f'{{"tree_index":{number},"num_leaves":{len(tree.leaf)},"num_cat":0,"shrinkage":1,'
         f'"tree_structure":{_nested(tree)}}}'
         for number, tree in enumerate(forest.trees)
     )
     head = {
-        "name": "tree",
-        "made_by": f"untilt {__version__}, for Vespa alone, which reads <= as <",
-        "version": "v4",
-        "num_class": 1,
-        "num_tree_per_iteration": 1,
-        "label_index": 0,
-        "max_feature_idx": len(names) - 1,
-        "objective": "lambdarank",
-        "average_output": False,
-        "feature_names": names,
-        "feature_infos": {},
-        "pandas_categorical": [],
-    }
+        "name": "tree", "made_by": f"untilt {__version__}, for Vespa alone, which reads <= as <",
+        "version": "v4", "num_class": 1, "num_tree_per_iteration": 1, "label_index": 0,
+        "max_feature_idx": len(names) - 1, "objective": "lambdarank", "average_output": False,
+        "feature_names": names, "feature_infos": {}, "pandas_categorical": [],
+    }  # fmt: skip
     return f'{json.dumps(head, ensure_ascii=False)[:-1]},"tree_info":[{trees}]}}\n'
 
 
-def _nested(tree: Tree) -> str:
-    threshold = next32(tree.cut)
+def _nested(tree: forms.Tree) -> str:
+    threshold = forms.next32(tree.cut)
 
     def split(node: int, left: str, right: str) -> str:
         return (
@@ -128,10 +113,10 @@ def _nested(tree: Tree) -> str:
 
 def _double(threshold: Any) -> str:
     """The very number: Vespa compares doubles, and 0.1 is no single float."""
-    return text32(threshold) if abs(threshold) == float("inf") else repr(float(threshold))
+    return forms.text32(threshold) if abs(threshold) == float("inf") else repr(float(threshold))
 
 
-def _expression(form: LinearForm, names: list[str]) -> str:
+def _expression(form: forms.LinearForm, names: list[str]) -> str:
     fill = form.fill
     terms = [repr(form.constant)]
     for name, weight in zip(names, form.weights.tolist(), strict=True):
@@ -171,19 +156,19 @@ def _commands(target: Target, *, linear: bool) -> tuple[str, ...]:
     )
 
 
-def _notes(form: Forest | LinearForm) -> tuple[Fact, ...]:
+def _notes(form: forms.Forest | forms.LinearForm) -> tuple[Fact, ...]:
     """An attribute of whole numbers has no NaN in Vespa."""
     told = () if form.missing is None else (VESPA_MISSING,)
-    return (*told, *(() if isinstance(form, LinearForm) else (VESPA_ALONE,)))
+    return (*told, *(() if isinstance(form, forms.LinearForm) else (VESPA_ALONE,)))
 
 
-def read_vespa(path: Path, names: tuple[str, ...], features: SingleArray) -> FloatArray:
+def read_vespa(path: Path, names: tuple[str, ...], features: forms.SingleArray) -> FloatArray:
     """LightGBM's JSON as Vespa's importer takes it."""
-    model = read_json(path)
+    model = forms.read_json(path)
     if "objective" not in model or "pandas_categorical" not in model:
         raise FileFormatError(f"{path} lacks what Vespa's importer asks for.")
-    columns = [indices(names)[name] for name in model["feature_names"]]
-    nodes = Nodes.empty()
+    columns = [forms.indices(names)[name] for name in model["feature_names"]]
+    nodes = forms.Nodes.empty()
 
     def split(node: Any) -> tuple[int, float, bool, Any, Any]:
         column, threshold = columns[node["split_feature"]], float(node["threshold"])
@@ -196,7 +181,7 @@ def read_vespa(path: Path, names: tuple[str, ...], features: SingleArray) -> Flo
             lambda node: float(node["leaf_value"]) if "leaf_value" in node else None,
         )
     leaves = nodes.leaves(features.astype(np.float64), _vespa_left, np.float64)
-    return summed(leaves, np.float64)
+    return forms.summed(leaves, np.float64)
 
 
 def _vespa_left(x: Any, threshold: Any, default_left: BoolArray) -> BoolArray:
@@ -208,11 +193,13 @@ def _vespa_left(x: Any, threshold: Any, default_left: BoolArray) -> BoolArray:
 _TERM = re.compile(r"\(([^)]*)\) \* (?:if \(isNan\((?P<filled>.*)\), ([^,]*), .*\)|(.*))")
 
 
-def read_vespa_expression(path: Path, names: tuple[str, ...], features: SingleArray) -> FloatArray:
+def read_vespa_expression(
+    path: Path, names: tuple[str, ...], features: forms.SingleArray
+) -> FloatArray:
     """A sum of weights times features, each with a number for NaN or without."""
     constant, *terms = path.read_text(encoding="utf-8").rstrip("\n").split(" +\n")
     total = np.full(len(features), float(constant))
-    index = indices(names)
+    index = forms.indices(names)
     for term in terms:
         found = _TERM.fullmatch(term)
         if found is None:

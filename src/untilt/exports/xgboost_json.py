@@ -15,9 +15,8 @@ import numpy as np
 
 from untilt._core.arrays import BoolArray, FloatArray, IntArray
 from untilt.catalog import method
-from untilt.exports.engine_trees import Nodes, below, indices, read_json, single_of, summed
+from untilt.exports import forms
 from untilt.exports.format import ExportFiles, Format, Target
-from untilt.exports.forms import Forest, SingleArray, Tree, next32, text32
 from untilt.facts import note
 
 XGBOOST_OBJECTIVE = note(
@@ -37,9 +36,9 @@ _ROOT = 2**31 - 1  # the parent of a root
 class XGBoostJson(Format):
     """XGBoost's own model."""
 
-    endings: ClassVar[Mapping[type[Any], str]] = {Forest: ".json"}
+    endings: ClassVar[Mapping[type[Any], str]] = {forms.Forest: ".json"}
 
-    def files(self, form: Forest, target: Target) -> ExportFiles:  # noqa: ARG002
+    def files(self, form: forms.Forest, target: Target) -> ExportFiles:  # noqa: ARG002
         """The model alone."""
         d, n = len(form.names), len(form.trees)
         trees = ",".join(_tree(tree, number, d) for number, tree in enumerate(form.trees))
@@ -63,16 +62,16 @@ class XGBoostJson(Format):
         text = f'{{"learner":{learner},"version":[2,1,0]}}\n'
         return ExportFiles(text, notes=(XGBOOST_OBJECTIVE,))
 
-    def scores(self, path: Path, names: tuple[str, ...], features: SingleArray) -> FloatArray:
+    def scores(self, path: Path, names: tuple[str, ...], features: forms.SingleArray) -> FloatArray:
         """XGBoost's JSON; columns by name where it has names."""
-        learner = read_json(path)["learner"]
-        own, nodes = learner["feature_names"], Nodes.empty()
-        columns = [indices(names)[name] for name in own] if own else list(range(len(names)))
+        learner = forms.read_json(path)["learner"]
+        own, nodes = learner["feature_names"], forms.Nodes.empty()
+        columns = [forms.indices(names)[name] for name in own] if own else list(range(len(names)))
         for tree in learner["gradient_booster"]["model"]["trees"]:
             first = len(nodes.feature)
             nodes.roots.append(first)
             for node, left in enumerate(tree["left_children"]):
-                value = float(single_of(tree["split_conditions"][node]))
+                value = float(forms.single_of(tree["split_conditions"][node]))
                 if left < 0:
                     nodes.add(-1, value)
                     continue
@@ -83,8 +82,10 @@ class XGBoostJson(Format):
                     left=first + left,
                     right=first + left + 1,  # whatever right_children says
                 )
-        start = single_of(learner["learner_model_param"]["base_score"].strip("[]"))
-        return float(start) + summed(nodes.leaves(features, below, np.float32), np.float32)
+        start = forms.single_of(learner["learner_model_param"]["base_score"].strip("[]"))
+        return float(start) + forms.summed(
+            nodes.leaves(features, forms.below, np.float32), np.float32
+        )
 
 
 def _names(names: tuple[str, ...]) -> list[str]:
@@ -97,7 +98,7 @@ def _with(fields: dict[str, Any], name: str, text: str) -> str:
     return f"{json.dumps(fields, ensure_ascii=False)[:-1]}, {json.dumps(name)}: {text}}}"
 
 
-def _tree(tree: Tree, number: int, n_features: int) -> str:
+def _tree(tree: forms.Tree, number: int, n_features: int) -> str:
     """Nodes in XGBoost's order; a leaf's value stands in place of its threshold."""
     order, parents = _numbered(tree)
     n, inner = len(order), order >= 0
@@ -116,7 +117,7 @@ def _tree(tree: Tree, number: int, n_features: int) -> str:
         **{name: np.zeros(n) for name in ("base_weights", "loss_changes", "sum_hessian")},
     }
     values = np.empty(n, np.float32)
-    values[inner], values[~inner] = next32(tree.cut)[split], tree.leaf[~order[~inner]]
+    values[inner], values[~inner] = forms.next32(tree.cut)[split], tree.leaf[~order[~inner]]
     fields = {
         **{name: column.tolist() for name, column in columns.items()},
         "categories": [], "categories_nodes": [], "categories_segments": [], "categories_sizes": [],
@@ -126,7 +127,7 @@ def _tree(tree: Tree, number: int, n_features: int) -> str:
             "size_leaf_vector": "1",
         },
     }  # fmt: skip
-    return _with(fields, "split_conditions", f"[{','.join(map(text32, values))}]")
+    return _with(fields, "split_conditions", f"[{','.join(map(forms.text32, values))}]")
 
 
 def _spread(inner: BoolArray, of_splits: IntArray, of_leaves: int) -> IntArray:
@@ -135,7 +136,7 @@ def _spread(inner: BoolArray, of_splits: IntArray, of_leaves: int) -> IntArray:
     return column
 
 
-def _numbered(tree: Tree) -> tuple[IntArray, IntArray]:
+def _numbered(tree: forms.Tree) -> tuple[IntArray, IntArray]:
     """Our nodes in XGBoost's order, and the parent of each there.
 
     XGBoost finds the right child beside the left one, whatever the file says of it: the children of

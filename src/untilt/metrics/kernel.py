@@ -53,14 +53,9 @@ def values_of_lists(
 
 @parallel_kernel()
 def _every_list(
-    mine: Share,
-    scores: FloatArray,
-    labels: FloatArray,
-    indptr: IntArray,
-    ties: int,
-    formulas: Formulas,
-    values: FloatArray,
-) -> None:
+    mine: Share, scores: FloatArray, labels: FloatArray, indptr: IntArray, ties: int,
+    formulas: Formulas, values: FloatArray,
+) -> None:  # fmt: skip
     for i in range(mine[0], mine[1]):
         a, b = indptr[i], indptr[i + 1]
         _one_list(scores[a:b].copy(), labels[a:b].copy(), ties, formulas, values[i])

@@ -17,7 +17,7 @@ import numpy as np
 from untilt._core.arrays import AnyArray
 from untilt._core.memory import refusing
 from untilt._core.progress import Advance, progress
-from untilt.errors import FileFormatError, OptionError
+from untilt.errors import FileFormatError, OptionError, check_least
 from untilt.facts import Fact, note, phrase
 from untilt.networks.batches import Batch, Cut, Picks, Resident, Sampler
 from untilt.networks.checkpoints import (
@@ -30,8 +30,7 @@ from untilt.networks.checkpoints import (
 from untilt.networks.mlp import Array, Optimiser, Params, jax_modules, rounded
 
 STOPPED = note(
-    "network.stopped",
-    "stopped after {epochs} epochs, {steps} steps; best after epoch {best_epoch}",
+    "network.stopped", "stopped after {epochs} epochs, {steps} steps; best after epoch {best_epoch}"
 )
 
 TRAINED_BEST = note(
@@ -211,8 +210,8 @@ class NetworkTraining:
     def _check(self) -> None:
         self.optimiser.check()
         for name, value in (("epochs", self.epochs), ("max_steps", self.max_steps)):
-            if value is not None and value < 1:
-                raise OptionError(f"{name} must be at least 1. Got {value} instead.")
+            if value is not None:
+                check_least(name, value, 1)
 
 
 Given = ParamSpec("Given")
@@ -519,12 +518,7 @@ def result_of(at: Progress, stopping: StoppingRule | None) -> Trained:
     if stopping is not None and at.watched:
         value = max(at.watched) if stopping.higher_is_better else -min(at.watched)
     return Trained(
-        params=jax.tree.map(np.asarray, jax.device_get(chosen)),
-        losses=tuple(at.losses),
-        watched=tuple(at.watched),
-        epochs=at.epoch,
-        best_epoch=best_epoch,
-        steps=at.step,
-        status=status,
-        held_out_value=value,
-    )
+        params=jax.tree.map(np.asarray, jax.device_get(chosen)), losses=tuple(at.losses),
+        watched=tuple(at.watched), epochs=at.epoch, best_epoch=best_epoch, steps=at.step,
+        status=status, held_out_value=value,
+    )  # fmt: skip

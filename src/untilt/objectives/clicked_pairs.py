@@ -100,17 +100,10 @@ class ClickedLists:
         )  # fmt: skip
         return cls(
             query_blocks=np.searchsorted(query_ptr, blocks(query_ptr, length * (1 + n_clicks))),
-            query_ptr=query_ptr,
-            indptr=ragged.indptr_of(length),
-            document_ptr=document_ptr,
-            documents=documents[: document_ptr[-1]],
-            row=row,
-            place=place,
-            clicked_ptr=clicked_ptr,
-            clicked=clicked,
-            gain=gains,
-            scale=scale[chosen],
-        )
+            query_ptr=query_ptr, indptr=ragged.indptr_of(length), document_ptr=document_ptr,
+            documents=documents[: document_ptr[-1]], row=row, place=place, clicked_ptr=clicked_ptr,
+            clicked=clicked, gain=gains, scale=scale[chosen],
+        )  # fmt: skip
 
     @cached_property
     def largest(self) -> tuple[int, int]:

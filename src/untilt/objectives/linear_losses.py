@@ -327,13 +327,9 @@ def _bound_pass(
 
 @parallel_kernel()
 def _hinge_ranks(
-    mine: Share,
-    scores: FloatArray,
-    bounds: IntArray,
-    indptr: IntArray,
-    document: IntArray,
+    mine: Share, scores: FloatArray, bounds: IntArray, indptr: IntArray, document: IntArray,
     ranks: FloatArray,
-) -> None:
+) -> None:  # fmt: skip
     for block in range(mine[0], mine[1]):
         for u in range(bounds[block], bounds[block + 1]):
             begin, length = indptr[u], indptr[u + 1] - indptr[u]

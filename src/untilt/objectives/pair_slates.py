@@ -234,13 +234,9 @@ def _accumulate(
 
 @parallel_kernel()
 def _times_smaller(
-    mine: Share,
-    indptr: IntArray,
-    start: IntArray,
-    share: FloatArray,
-    above: FloatArray,
+    mine: Share, indptr: IntArray, start: IntArray, share: FloatArray, above: FloatArray,
     below: FloatArray,
-) -> None:
+) -> None:  # fmt: skip
     for u in range(mine[0], mine[1]):
         begin = indptr[u]
         for i in range(indptr[u + 1] - begin):

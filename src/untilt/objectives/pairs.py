@@ -24,7 +24,7 @@ from untilt._core.arrays import FloatArray, IntArray
 from untilt._core.threads import Share, parallel_kernel
 from untilt.data.limits import allow_table
 from untilt.data.slates import Slates, shown_positions
-from untilt.errors import OptionError, check_choice
+from untilt.errors import OptionError, check_choice, check_least
 from untilt.objectives import pair_kernels as kernels
 from untilt.objectives.clicked_pairs import ClickedLists, sum_clicked_losses, sum_clicked_slopes
 from untilt.objectives.pair_slates import PairSlates
@@ -232,10 +232,9 @@ class MapObjective:
         """The same objective with weights that will not change; lists keep their labels."""
         if offset is not None:
             raise OptionError(
-                "⟦metric='map'⟧ cannot take an affine correction: swapping two "
-                "documents of the same label changes nothing, so the correction would "
-                "reach only some of the pairs. Use ⟦metric='dcg'⟧ with this "
-                "weighting, or a bias without eps_plus and eps_minus."
+                "⟦metric='map'⟧ cannot take an affine correction: swapping two documents of the "
+                "same label changes nothing, so the correction would reach only some of the pairs. "
+                "Use ⟦metric='dcg'⟧ with this weighting, or a bias without eps_plus and eps_minus."
             )
         return replace(self, table=table)
 
@@ -312,10 +311,8 @@ def check_pass(loss: str, sigma: float, truncation: int | None) -> None:
     check_choice("loss", loss, tuple(LOSSES))
     if not sigma > 0:
         raise OptionError(f"sigma must be above 0. Got {sigma} instead.")
-    if truncation is not None and truncation < 1:
-        raise OptionError(
-            f"truncation must be at least 1. Got {truncation} instead; None takes all pairs."
-        )
+    if truncation is not None:
+        check_least("truncation", truncation, 1, "; None takes all pairs")
 
 
 @nb.njit(cache=True, inline="always")

@@ -219,9 +219,8 @@ class Ranker(BaseEstimator, Saved):
         lists = learning_data.as_lists(data, labels, groups)
         if isinstance(lists, ClickLog) and bias is None:
             raise OptionError(
-                "the score on a click log needs the position bias: score(log, "
-                "⟦bias=...⟧). ut.estimate gives the value with its error, and "
-                "compares rankers."
+                "the score on a click log needs the position bias: score(log, ⟦bias=...⟧). "
+                "ut.estimate gives the value with its error, and compares rankers."
             )
         lists = numbered_for(lists, bias) if isinstance(lists, ClickLog) else lists
         judge = validation_for(

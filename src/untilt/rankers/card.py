@@ -73,10 +73,9 @@ def header(tags: tuple[str, ...], *more: str) -> str:
 def how_to_use(file: str) -> str:
     """The part of a card that says how to score with the ranker."""
     return (
-        "## How to use it\n\n```python\nimport untilt as ut\n\n"
-        f"ranker = ut.load({json.dumps(file)})\n"
-        "scores = ranker.predict(features)   # columns in the order of ranker.feature_names_; a "
-        "higher score ranks before a lower one\n```"
+        "## How to use it\n\n```python\nimport untilt as ut\n\nranker = "
+        f"ut.load({json.dumps(file)})\nscores = ranker.predict(features)   # columns in the order "
+        "of ranker.feature_names_; a higher score ranks before a lower one\n```"
     )
 
 

@@ -252,10 +252,9 @@ def _no_lists(data: object) -> OptionError:
 def _from_log(log: ClickLog, weighting: object) -> TrainingLists:
     if log.features is None:
         raise OptionError(
-            "this log has no features, so no ranker can be trained on it. ⟦Give "
-            "read_log the documents table (documents=...) or the feature columns "
-            "(features=[...])|Give --documents TABLE, or the feature columns of the "
-            "log: --features 'f_*'⟧."
+            "this log has no features, so no ranker can be trained on it. ⟦Give read_log the "
+            "documents table (documents=...) or the feature columns (features=[...])|Give "
+            "--documents TABLE, or the feature columns of the log: --features 'f_*'⟧."
         )
     if log.n_lists == 0:
         raise OptionError("this log has no sessions to train on.")
@@ -267,20 +266,12 @@ def _from_log(log: ClickLog, weighting: object) -> TrainingLists:
     is_shown = np.bincount(log.document, minlength=log.n_documents) > 0
     shown, new_index = np.flatnonzero(is_shown), np.cumsum(is_shown, dtype=np.int32) - 1
     lists = TrainingLists(
-        indptr=log.indptr,
-        query=log.query,
-        count=log.sessions,
-        document=new_index[log.document],
-        position_index=log.position - 1,
-        n_documents=len(shown),
-        features=features[shown],
-        feature_names=log.feature_names,
-        doc_query=log.doc_query[shown].astype(np.int64),
-        label=log.label,
-        slate_of_list=log.slates().group_of_list,
-        judged=False,
+        indptr=log.indptr, query=log.query, count=log.sessions, document=new_index[log.document],
+        position_index=log.position - 1, n_documents=len(shown), features=features[shown],
+        feature_names=log.feature_names, doc_query=log.doc_query[shown].astype(np.int64),
+        label=log.label, slate_of_list=log.slates().group_of_list, judged=False,
         missing=_missing(log.missing, features),
-    )
+    )  # fmt: skip
     if isinstance(weighting, SessionWeighting):
         return WeighedLists.weighed(lists, weighting, log)
     return lists
@@ -373,16 +364,11 @@ def pair_slates(
     if not weighting.per_session_norm:
         norms = np.ones_like(norms)
     return sum_pairs(
-        lists,
-        lists.slate_of_list,
-        gain=gains,
-        weight=lists.list_weights(query_weight) * norms,
-        plain=plain,
-        against_all=weighting.against == "all",
+        lists, lists.slate_of_list, gain=gains, weight=lists.list_weights(query_weight) * norms,
+        plain=plain, against_all=weighting.against == "all",
         dense=share is not None or weighting.offset(max(1, lists.depth)) is not None,
-        collapse=metric != "map",
-        share=share,
-    )
+        collapse=metric != "map", share=share,
+    )  # fmt: skip
 
 
 def learned_table(
@@ -433,16 +419,14 @@ def sides_of(weighting: Weighting, lists: TrainingLists) -> tuple[FloatArray, Fl
     sides = weighting.sides(max(1, lists.depth))
     if sides is None:
         raise OptionError(
-            "a loss by document or by list weighs clicks and no-clicks apart, but a "
-            f"weight of {weighting!r} belongs to a pair of positions. Use "
-            "ut.IPS(bias), ut.PRS(bias, ⟦clip=0.1⟧, clip_of='clicked'), or a loss of "
-            "pairs."
+            "a loss by document or by list weighs clicks and no-clicks apart, but a weight of "
+            f"{weighting!r} belongs to a pair of positions. Use ut.IPS(bias), ut.PRS(bias, "
+            "⟦clip=0.1⟧, clip_of='clicked'), or a loss of pairs."
         )
     if not lists.judged and not np.all((lists.label == 0) | (lists.label == 1)):
         raise OptionError(
-            "a loss by document or by list is about clicks, but the labels are not "
-            "0/1. Use a loss of pairs, or ⟦log.with_label(...) with a click "
-            "column|--label NAME⟧."
+            "a loss by document or by list is about clicks, but the labels are not 0/1. Use a loss "
+            "of pairs, or ⟦log.with_label(...) with a click column|--label NAME⟧."
         )
     if not lists.label.any():
         raise nothing_to_learn()
@@ -501,9 +485,8 @@ def click_counts(lists: TrainingLists, query_weight: str | None = None) -> Posit
     """Clicks and impressions by (document, position); in sessions, or in weighted ones."""
     if not np.all((lists.label == 0) | (lists.label == 1)):
         raise OptionError(
-            "this objective models clicks, but the log's label is not 0/1. Use "
-            "objective='lambda', or ⟦log.with_label(...) with a click column|--label "
-            "NAME⟧."
+            "this objective models clicks, but the log's label is not 0/1. Use objective='lambda', "
+            "or ⟦log.with_label(...) with a click column|--label NAME⟧."
         )
     weight = lists.count if query_weight is None else lists.list_weights(query_weight)
     return counts_from_rows(

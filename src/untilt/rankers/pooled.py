@@ -29,7 +29,7 @@ from untilt._core import ragged
 from untilt._core.arrays import FloatArray, sum_by
 from untilt.bias.given import BiasLike
 from untilt.catalog import method
-from untilt.errors import OptionError
+from untilt.errors import OptionError, check_least
 from untilt.rankers.learning_data import TrainingLists, click_counts, nothing_to_learn, tie_order
 from untilt.weighting.base import Weighting
 from untilt.weighting.tables import AffineTable, check_clip
@@ -116,15 +116,11 @@ def pooled_lists(
     queries, per_query = np.unique(lists.doc_query, return_counts=True)
     order = tie_order(lists)
     whole = replace(
-        lists,
-        indptr=ragged.indptr_of(per_query),
-        query=queries,
-        count=sum_by(lists.query, lists.count)[queries],
-        document=order,
-        position_index=np.zeros(len(order), dtype=np.int64),
-        label=labels[order] - least,
+        lists, indptr=ragged.indptr_of(per_query), query=queries,
+        count=sum_by(lists.query, lists.count)[queries], document=order,
+        position_index=np.zeros(len(order), dtype=np.int64), label=labels[order] - least,
         slate_of_list=np.arange(len(queries)),
-    )
+    )  # fmt: skip
     return whole, PooledTable(weighting, least)
 
 
@@ -224,10 +220,7 @@ class DoublyRobust(PooledWeighting):
         if self.clip is not None:
             check_clip(self.clip)
         for name, least in (("trees", 1), ("folds", 2)):
-            if getattr(self, name) < least:
-                raise OptionError(
-                    f"{name} must be at least {least}. Got {getattr(self, name)} instead."
-                )
+            check_least(name, getattr(self, name), least)
 
     def labels(self, lists: TrainingLists) -> FloatArray:
         """mu of each document."""

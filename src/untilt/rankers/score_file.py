@@ -308,11 +308,10 @@ class _DocumentsTable:
             row, column = np.argwhere(bad)[0]
             where = [batch.column(each)[int(row)].as_py() for each in (self.query, self.document)]
             raise BadRowsError(
-                f"the feature {self.ranker.feature_names_[column]!r} of document "
-                f"{where[1]!r} of query {where[0]!r} in {self.source.what} is "
-                f"{features[row, column]}, and the ranker knows no such value. Fill it "
-                "in; a ranker that was trained on data with missing values "
-                "(⟦missing='keep'⟧ on reading) takes NaN."
+                f"the feature {self.ranker.feature_names_[column]!r} of document {where[1]!r} of "
+                f"query {where[0]!r} in {self.source.what} is {features[row, column]}, and the "
+                "ranker knows no such value. Fill it in; a ranker that was trained on data with "
+                "missing values (⟦missing='keep'⟧ on reading) takes NaN."
             ) from error
 
     def _ranked(self, whole: "pa.Table") -> "pa.Table":

@@ -19,13 +19,7 @@ from untilt.data.layout import Layout, by_rank
 from untilt.data.slates import Slates, slates_of, slot_discounts
 from untilt.errors import OptionError, ShapeError
 from untilt.metrics.metric import parse_metric
-from untilt.objectives.hierarchical import (
-    ClickCells,
-    HierarchyFit,
-    click_cells,
-    evenly,
-    fit_hierarchy,
-)
+from untilt.objectives import hierarchical
 from untilt.rankers.learning_data import curves_at
 
 # How well scores explain clicks they have not seen: the held-out click likelihood.
@@ -37,7 +31,7 @@ from untilt.rankers.learning_data import curves_at
 
 def cells_of(
     log: ClickLog, bias: BiasLike | ContextualCurve | None, documents: IntArray
-) -> ClickCells:
+) -> hierarchical.ClickCells:
     """The clicks of these documents (indices of the log's, numbered 0, 1, ... in the result).
 
     A label above 0 counts as a click. Documents that no list shows have no cells. Without a bias
@@ -50,7 +44,7 @@ def cells_of(
         _by_context(log, bias) if isinstance(bias, ContextualCurve) else _by_position(log, bias)
     )
     kept = number[document] >= 0
-    return click_cells(
+    return hierarchical.click_cells(
         log.doc_query[documents].astype(np.int64),
         number[document][kept],
         place[kept],
@@ -112,12 +106,12 @@ class HeldOutLikelihood:
     """
 
     features: FeatureArray
-    cells: ClickCells
+    cells: hierarchical.ClickCells
     sessions: FloatArray
-    _null: HierarchyFit = field(init=False, repr=False)
+    _null: hierarchical.HierarchyFit = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._null = fit_hierarchy(self.cells, np.ones((self.cells.n_documents, 1)))
+        self._null = hierarchical.fit_hierarchy(self.cells, np.ones((self.cells.n_documents, 1)))
 
     @property
     def null(self) -> float:
@@ -132,13 +126,15 @@ class HeldOutLikelihood:
         """(queries,) the gain of each query, summed over its sessions."""
         return self.gain(self.fit(scores))
 
-    def gain(self, fit: HierarchyFit | None) -> FloatArray:
+    def gain(self, fit: hierarchical.HierarchyFit | None) -> FloatArray:
         """(queries,) of a fit."""
         if fit is None:
             return np.zeros(self.cells.n_queries)
         return fit.per_query - self._null.per_query
 
-    def fit(self, scores: FloatArray, start: HierarchyFit | None = None) -> HierarchyFit | None:
+    def fit(
+        self, scores: FloatArray, start: hierarchical.HierarchyFit | None = None
+    ) -> hierarchical.HierarchyFit | None:
         """base and slope (per standard deviation of the centred score); None where slope is 0.
 
         The fit of similar scores is a `start` that is near.
@@ -151,7 +147,7 @@ class HeldOutLikelihood:
         null = self._null
         if start is None:
             start = replace(null, weights=np.append(null.weights, 0.0))
-        fit = fit_hierarchy(self.cells, columns, start=start, low=(-np.inf, 0.0))
+        fit = hierarchical.fit_hierarchy(self.cells, columns, start=start, low=(-np.inf, 0.0))
         if fit.weights[1] <= 0 or fit.log_likelihood <= null.log_likelihood:
             return None
         return fit
@@ -159,7 +155,7 @@ class HeldOutLikelihood:
     def of_some_queries(self, most: int) -> "tuple[HeldOutLikelihood, IntArray]":
         """The same for so many queries, evenly over all, and which documents are theirs."""
         cells, document = self.cells.of_some_queries(most)
-        sessions = self.sessions[evenly(self.cells.n_queries, most)]
+        sessions = self.sessions[hierarchical.evenly(self.cells.n_queries, most)]
         return HeldOutLikelihood(self.features[document], cells, sessions), document
 
     def with_curve(self, alpha: FloatArray, beta: FloatArray | None = None) -> "HeldOutLikelihood":

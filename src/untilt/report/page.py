@@ -35,7 +35,7 @@ from untilt.evaluation import estimate_view
 from untilt.evaluation.estimate_view import MANY
 from untilt.evaluation.results import SystemDifference
 from untilt.facts import phrase
-from untilt.report import evidence, rankers
+from untilt.report import sections
 from untilt.report.decision import Answer, Decision, first_sentence
 from untilt.report.step_results import HeldOut, Provenance, StepTime
 from untilt.views import Figure, Section, Table, Tile, finished
@@ -51,19 +51,19 @@ def sections_of(data: Decision) -> tuple[Section, ...]:
     """Everything below the answer."""
     part = data.held_out
     notes = {} if data.training is None else {e.name: e.note for e in data.training.candidates}
-    sections = (
+    found = (
         _how_sure(data, part) if part else None,
         estimate_view.sensitivity_section(part.sensitivity)
         if part and part.sensitivity and part.sensitivity.causes
         else None,
         estimate_view.unshown_section(part.comparison, part.chosen, part.among) if part else None,
         log_section(data, data.audit) if data.audit else None,
-        evidence.position_section(data),
+        sections.position_section(data),
         audit_view.comparable_section(data.audit) if data.audit else None,
         _reading(data.audit) if data.audit else None,
         compared_section(part, notes) if part else None,
-        rankers.choice_section(data.training) if data.training else None,
-        rankers.learner_section(data.shipped.learned)
+        sections.choice_section(data.training) if data.training else None,
+        sections.learner_section(data.shipped.learned)
         if data.shipped and data.shipped.learned
         else None,
         estimate_view.null_section(part.null_tests, part.comparison[part.chosen])
@@ -74,18 +74,18 @@ def sections_of(data: Decision) -> tuple[Section, ...]:
         )
         if part and part.clip_curve
         else None,
-        rankers.moved_section(part.new_positions, data.audit)
+        sections.moved_section(part.new_positions, data.audit)
         if part and part.new_positions
         else None,
-        evidence.pair_bias_section(part.pair_bias, data.audit) if part and part.pair_bias else None,
-        rankers.importance_section(part.importances, part.importance_of)
+        sections.pair_bias_section(part.pair_bias, data.audit) if part and part.pair_bias else None,
+        sections.importance_section(part.importances, part.importance_of)
         if part and part.importances
         else None,
-        rankers.changed_section(part.changed) if part and part.changed else None,
+        sections.changed_section(part.changed) if part and part.changed else None,
         Section("warnings", "Warnings", cautions=data.warnings) if data.warnings else None,
         _provenance(data.provenance) if data.provenance else None,
     )
-    return tuple(section for section in sections if section)
+    return tuple(section for section in found if section)
 
 
 def run_sections(data: Decision) -> list[Section]:
@@ -291,17 +291,12 @@ def answer_view(data: Decision) -> AnswerView | None:
         return None
     mark, word = VERDICTS[answer.verdict]
     return AnswerView(
-        verdict=answer.verdict,
-        mark=mark,
-        word=word,
-        first=first_sentence(answer),
-        second=answer.recommendation,
-        reasons=tuple(map(sentence, answer.reasons)),
-        tiles=_tiles(answer),
-        strip=_strip(answer.difference),
+        verdict=answer.verdict, mark=mark, word=word, first=first_sentence(answer),
+        second=answer.recommendation, reasons=tuple(map(sentence, answer.reasons)),
+        tiles=_tiles(answer), strip=_strip(answer.difference),
         small_print=_small_print(answer, part.scale),
         shipped="" if data.shipped is None else data.shipped.note or "",
-    )
+    )  # fmt: skip
 
 
 def _tiles(answer: Answer) -> tuple[Tile, ...]:

@@ -388,15 +388,10 @@ class HeldOut:
             "support": support_of(estimates, chosen, comparison.baseline),
         }
         return cls(
-            chosen=estimates[chosen].system,
-            estimates=estimates.entries,
-            comparison=comparison,
-            evaluator=estimates.evaluator,
-            scale=estimates.scale,
-            baseline=estimates.baseline,
-            among=estimates.among,
-            **{**own, **more},
-        )
+            chosen=estimates[chosen].system, estimates=estimates.entries, comparison=comparison,
+            evaluator=estimates.evaluator, scale=estimates.scale, baseline=estimates.baseline,
+            among=estimates.among, **{**own, **more},
+        )  # fmt: skip
 
     def __getitem__(self, system: str) -> Estimate:
         return next(each for each in self.estimates if each.system == system)

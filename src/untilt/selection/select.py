@@ -286,9 +286,8 @@ def select(
     named = _named(candidates)
     if not isinstance(valid, ClickLog) or valid.features is None:
         raise OptionError(
-            "valid must be a ClickLog with features: candidates are judged by its "
-            "clicks. log.split(0.8, ⟦by='query'⟧) gives a part to train on and one to "
-            "judge by."
+            "valid must be a ClickLog with features: candidates are judged by its clicks. "
+            "log.split(0.8, ⟦by='query'⟧) gives a part to train on and one to judge by."
         )
     if n_jobs == 0 or n_jobs < -1:
         raise OptionError(f"n_jobs must be -1 or at least 1. Got {n_jobs} instead.")

@@ -23,23 +23,10 @@ from untilt._core.arrays import FloatArray
 from untilt.bias.given import Examination
 from untilt.errors import UntiltError, WriteError
 from untilt.evaluation.live import team_draft
-from untilt.serving.explore import (
-    INTERLEAVED,
-    NOT_DRAWN,
-    Drawn,
-    Exploration,
-    SessionTable,
-    uniform,
-)
+from untilt.serving.explore import INTERLEAVED, NOT_DRAWN, Drawn, Exploration, SessionTable, uniform
 from untilt.serving.journal import Journal, JournalFullError
 from untilt.serving.metrics import Counters
-from untilt.serving.models import (
-    Candidates,
-    FeatureTable,
-    Model,
-    Models,
-    candidates_of,
-)
+from untilt.serving.models import Candidates, FeatureTable, Model, Models, candidates_of
 from untilt.serving.options import Settings
 from untilt.serving.wire import (
     JSON,
@@ -137,13 +124,13 @@ class Server:
     def _checked(self, wanted: RankRequest) -> tuple[list[str], int]:
         n, most = len(wanted.documents), self.settings.most_documents
         if not 0 < n <= most:
-            raise RequestError(400, f"a request must have 1 to {most:,} documents. Got {n:,}.")
+            raise RequestError(f"a request must have 1 to {most:,} documents. Got {n:,}.")
         size = n if wanted.size is None else wanted.size
         if size < 1:
-            raise RequestError(400, f"size must be at least 1. Got {size}.")
+            raise RequestError(f"size must be at least 1. Got {size}.")
         documents = plain_ids(wanted.documents, "a document's id")
         if len(set(documents)) < n:
-            raise RequestError(400, "each document must stand in a request once.")
+            raise RequestError("each document must stand in a request once.")
         return documents, min(size, n, MOST_SHOWN)
 
     def _explored(
@@ -217,9 +204,8 @@ class Server:
             self.journal.declare(key, pack(Names(key, list(names))), bounded=not own)
         except JournalFullError:
             raise RequestError(
-                400,
                 "too many different lists of feature names were sent to this server. Send them "
-                "always in one order.",
+                "always in one order."
             ) from None
         return key
 
@@ -229,7 +215,7 @@ class Server:
         wanted: FeedbackRequest = decode(await self._body(request), kind, FeedbackRequest)
         if not 0 < len(wanted.events) <= MOST_EVENTS:
             raise RequestError(
-                400, f"a request must have 1 to {MOST_EVENTS:,} events. Got {len(wanted.events):,}."
+                f"a request must have 1 to {MOST_EVENTS:,} events. Got {len(wanted.events):,}."
             )
         now = time.time_ns() // 1000
         kept = [pack(checked_event(event, now)) for event in wanted.events]
@@ -237,7 +223,7 @@ class Server:
             await asyncio.wait_for(self.journal.append(*kept), self.settings.timeout)
         except (WriteError, TimeoutError):
             raise RequestError(
-                503, "the events could not be written to the disk. Send them again later."
+                "the events could not be written to the disk. Send them again later.", status=503
             ) from None
         self.counters.add("untilt_events_total", len(kept))
         return Response(encode({"accepted": len(kept)}, kind), media_type=kind)
@@ -251,7 +237,7 @@ class Server:
     async def ready(self, _request: Request) -> Response:
         """GET /ready: it can rank; 503 while it stops."""
         if self.stopping:
-            raise RequestError(503, "the server is stopping.")
+            raise RequestError("the server is stopping.", status=503)
         return Response(encode({"status": "ready"}, JSON), media_type=JSON)
 
     async def model(self, _request: Request) -> Response:
@@ -301,7 +287,8 @@ class Server:
         changed = await asyncio.to_thread(self.models.reload)
         if self.models.problem is not None:
             raise RequestError(
-                500, f"the ranker was not replaced, the old one answers: {self.models.problem}"
+                f"the ranker was not replaced, the old one answers: {self.models.problem}",
+                status=500,
             )
         told = {"changed": changed, "model": self.models.current.digest}
         return Response(encode(told, JSON), media_type=JSON)
@@ -312,12 +299,12 @@ class Server:
         most, seconds = self.settings.most_body, self.settings.timeout
         told = request.headers.get("content-length", "")
         if told.isdigit() and int(told) > most:
-            raise RequestError(413, f"a body may have {most:,} bytes. Got {int(told):,}.")
+            raise RequestError(f"a body may have {most:,} bytes. Got {int(told):,}.", status=413)
         try:
             return await asyncio.wait_for(_read(request, most), seconds)
         except TimeoutError:
             raise RequestError(
-                408, f"the body did not arrive within {seconds:g} seconds."
+                f"the body did not arrive within {seconds:g} seconds.", status=408
             ) from None
 
     def _check_token(self, request: Request) -> None:
@@ -327,7 +314,9 @@ class Server:
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         right = hmac.compare_digest(given.encode(), token.encode())
         if scheme.lower() != "bearer" or not right:
-            raise RequestError(401, "this server asks for its token: Authorization: Bearer TOKEN.")
+            raise RequestError(
+                "this server asks for its token: Authorization: Bearer TOKEN.", status=401
+            )
 
     def with_limits(
         self, answer: Answer, *, open_to_all: bool = False, counted: bool = True
@@ -398,10 +387,10 @@ async def _read(request: Request, most: int) -> bytes:
         async for part in request.stream():
             size += len(part)
             if size > most:
-                raise RequestError(413, f"a body may have {most:,} bytes. Got more.")
+                raise RequestError(f"a body may have {most:,} bytes. Got more.", status=413)
             parts.append(part)
     except ClientDisconnect:
-        raise RequestError(400, "the connection ended before the body did.") from None
+        raise RequestError("the connection ended before the body did.") from None
     return b"".join(parts)
 
 

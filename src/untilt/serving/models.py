@@ -181,9 +181,7 @@ class Candidates:
         place = {name: j for j, name in enumerate(self.names)}
         lost = [name for name in model.names if name not in place]
         if lost:
-            raise RequestError(
-                400, f"the request lacks the features {', '.join(map(repr, lost[:8]))}."
-            )
+            raise RequestError(f"the request lacks the features {', '.join(map(repr, lost[:8]))}.")
         return np.ascontiguousarray(self.values[:, [place[name] for name in model.names]])
 
 
@@ -202,9 +200,8 @@ def candidates_of(
         return Candidates(names, _matrix(request.features, names, len(documents)), inline=True)
     if table is None:
         raise RequestError(
-            400,
             "the request has no features, and this server has no table to look them up in. Send "
-            "features, or start it with --documents TABLE.",
+            "features, or start it with --documents TABLE."
         )
     rows = table.rows(query, documents)
     if -1 not in rows:
@@ -212,11 +209,10 @@ def candidates_of(
     if not unknown_last:
         document = documents[rows.index(-1)]
         raise RequestError(
-            400,
             f"the server's table has no features of document {document!r}"
             + (f" for query {query!r}" if table.by_query else "")
             + f" ({rows.count(-1)} of {len(rows)} are unknown). Send features with the request, or "
-            "start the server with --unknown last.",
+            "start the server with --unknown last."
         )
     return Candidates(table.names, table.values[rows], inline=False, known=[r >= 0 for r in rows])
 
@@ -228,10 +224,10 @@ def _checked_names(names: list[str] | None) -> tuple[str, ...] | None:
     wrong = next((name for name in names if not 0 < len(name) <= MOST_ID), None)
     if wrong is not None:
         raise RequestError(
-            400, f"a feature's name must have 1 to {MOST_ID} characters. Got {len(wrong)}."
+            f"a feature's name must have 1 to {MOST_ID} characters. Got {len(wrong)}."
         )
     if len(set(names)) < len(names):
-        raise RequestError(400, "each feature must be named once.")
+        raise RequestError("each feature must be named once.")
     return tuple(names)
 
 
@@ -241,28 +237,26 @@ def _matrix(rows: Any, names: tuple[str, ...], n: int) -> FeatureArray:
     if isinstance(rows, bytes):
         if len(rows) != 4 * n * d:
             raise RequestError(
-                400,
                 f"features in one piece must be {n} rows of {d} float32, {4 * n * d:,} bytes. "
-                f"Got {len(rows):,}.",
+                f"Got {len(rows):,}."
             )
         return np.frombuffer(rows, "<f4").reshape(n, d)
     if len(rows) != n:
-        raise RequestError(400, f"{n} documents need {n} rows of features. Got {len(rows)}.")
+        raise RequestError(f"{n} documents need {n} rows of features. Got {len(rows)}.")
     for number, row in enumerate(rows):
         if isinstance(row, dict):
             if len(row) != d or any(name not in row for name in names):
                 lost = [name for name in names if name not in row]
                 more = [name for name in row if name not in names]
                 raise RequestError(
-                    400,
                     f"row {number} of the features must name the {d} that the ranker scores. "
                     f"Missing: {', '.join(map(repr, lost[:5])) or 'none'}; unknown: "
-                    f"{', '.join(map(repr, more[:5])) or 'none'}.",
+                    f"{', '.join(map(repr, more[:5])) or 'none'}."
                 )
             rows[number] = [row[name] for name in names]
         elif len(row) != d:
             raise RequestError(
-                400, f"row {number} of the features must have {d} numbers. Got {len(row)}."
+                f"row {number} of the features must have {d} numbers. Got {len(row)}."
             )
     with np.errstate(over="ignore"):
         return np.array(rows, dtype=np.float32).reshape(n, d)

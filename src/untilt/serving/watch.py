@@ -29,8 +29,7 @@ from untilt.facts import Fact, Sentence, note, serious
 from untilt.views import Section, View
 
 NEW_OPEN = note(
-    "watch.new-open",
-    "between the new ranker {new} and {old} nothing is decided yet: {text}",
+    "watch.new-open", "between the new ranker {new} and {old} nothing is decided yet: {text}"
 )
 
 NEW_BETTER = note(
@@ -289,9 +288,8 @@ _ASKS = (_READ, _CLICK, _LIKE)
 def _check(log: ClickLog, periods: int) -> None:
     if log.time is None:
         raise OptionError(
-            "this log does not say when its sessions were, so nothing can have "
-            "changed in it. Read it with collapse=False and a column of times: "
-            "⟦columns={'timestamp': 'the column'}⟧."
+            "this log does not say when its sessions were, so nothing can have changed in it. Read "
+            "it with collapse=False and a column of times: ⟦columns={'timestamp': 'the column'}⟧."
         )
     if not 2 <= periods <= MOST_PERIODS:
         raise OptionError(

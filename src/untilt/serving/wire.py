@@ -32,9 +32,9 @@ Row = list[float | None] | dict[str, float | None]
 
 
 class RequestError(Exception):
-    """A request that cannot be answered, with the status of HTTP and a sentence."""
+    """A request that cannot be answered, with a sentence and the status of HTTP."""
 
-    def __init__(self, status: int, text: str) -> None:
+    def __init__(self, text: str, *, status: int = 400) -> None:
         super().__init__(text)
         self.status, self.text = status, text
 
@@ -151,7 +151,8 @@ def kind_of(content_type: str | None) -> str:
     named = (content_type or "").partition(";")[0].strip().lower()
     if named not in TYPES:
         raise RequestError(
-            415, f"the body must be {JSON} or {MSGPACK}, by the header Content-Type. Got {named!r}."
+            f"the body must be {JSON} or {MSGPACK}, by the header Content-Type. Got {named!r}.",
+            status=415,
         )
     return JSON if named == JSON else MSGPACK
 
@@ -161,9 +162,9 @@ def decode(body: bytes, kind: str, wanted: type) -> Any:
     try:
         return _decoders[kind, wanted].decode(body)
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RequestError(400, f"the body is no such request: {error}.") from None
+        raise RequestError(f"the body is no such request: {error}.") from None
     except RecursionError:
-        raise RequestError(400, "the body is nested too deep.") from None
+        raise RequestError("the body is nested too deep.") from None
 
 
 def encode(value: Any, kind: str) -> bytes:
@@ -189,11 +190,11 @@ def plain_id(value: Id, what: str) -> str:
     """An id as the log holds it: text of 1 to 256 characters."""
     text = str(value)
     if not 0 < len(text) <= MOST_ID:
-        raise RequestError(400, f"{what} must have 1 to {MOST_ID} characters. Got {len(text)}.")
+        raise RequestError(f"{what} must have 1 to {MOST_ID} characters. Got {len(text)}.")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise RequestError(400, f"{what} holds half of a character pair.") from None
+        raise RequestError(f"{what} holds half of a character pair.") from None
     return text
 
 
@@ -214,18 +215,16 @@ def checked_event(event: Event, now: int) -> Feedback:
     """The event as it is kept, or a `RequestError`."""
     if not LABEL.fullmatch(event.label) or event.label in TAKEN:
         raise RequestError(
-            400,
             f"the label {event.label!r} cannot be a column of a log: small letters, digits and _, "
-            f"32 at most, and none of {', '.join(sorted(TAKEN))}.",
+            f"32 at most, and none of {', '.join(sorted(TAKEN))}."
         )
     if not (math.isfinite(event.value) and event.value >= 0):
         raise RequestError(
-            400, f"the value of an event must be a number of at least 0. Got {event.value}."
+            f"the value of an event must be a number of at least 0. Got {event.value}."
         )
     if list_day(event.list_id) is None:
         raise RequestError(
-            400,
-            f"{event.list_id[:64]!r} is no id of a list. Send the one that /rank gave.",
+            f"{event.list_id[:64]!r} is no id of a list. Send the one that /rank gave."
         )
     return Feedback(
         event=plain_id(event.event, "an event's id"),
@@ -265,9 +264,8 @@ def hashed(*parts: str) -> str:
 def _microseconds(time: datetime) -> int:
     if time.tzinfo is None:
         raise RequestError(
-            400,
             "the time of an event needs its offset, as in 2026-11-16T15:00:00Z or +01:00: nobody "
-            "can say which zone it is in without. Or leave it out.",
+            "can say which zone it is in without. Or leave it out."
         )
     since = time - datetime(1970, 1, 1, tzinfo=UTC)
     return since.days * 86_400_000_000 + since.seconds * 1_000_000 + since.microseconds

@@ -8,7 +8,7 @@ from untilt._core.arrays import FloatArray
 from untilt.catalog import find
 from untilt.data.judged import JudgedLists
 from untilt.data.layout import Grid
-from untilt.errors import OptionError, check_choice
+from untilt.errors import OptionError, check_choice, check_least
 from untilt.simulation.protocols.clicks import DLA
 from untilt.simulation.protocols.interventions import Harvest, Intervention
 from untilt.simulation.simulate import Simulation, simulate
@@ -30,8 +30,7 @@ def grid_examination(grid: Grid, reader: Reader = "rows", *, fall: float = 0.6) 
     [1.0, 0.33, 0.2, 0.5, 0.25, 0.17]
     """
     check_choice("reader", reader, get_args(Reader))
-    if not fall >= 0:
-        raise OptionError(f"fall must be at least 0. Got {fall} instead.")
+    check_least("fall", fall, 0)
     row, column = grid.row.astype(float), grid.column.astype(float)
     if reader == "rows":
         return np.asarray(((row - 1) * grid.columns + column) ** -fall)

@@ -13,7 +13,7 @@ from untilt._core.feature_table import predicted
 from untilt._core.portable import Portable
 from untilt._core.random import Seed, child_generator
 from untilt.data.judged import JudgedLists
-from untilt.errors import OptionError, ShapeError, check_choice
+from untilt.errors import OptionError, ShapeError, check_choice, check_least
 from untilt.simulation.protocols import Harvest, Protocol
 
 FEWEST_QUERIES = 5  # on a small set 1% may be a query without a single pair
@@ -98,8 +98,7 @@ def production_rankers(
     They order the same documents differently, which intervention harvesting needs
     [agarwal2019estimating]_.
     """
-    if n_rankers < 1:
-        raise OptionError(f"n_rankers must be at least 1. Got {n_rankers} instead.")
+    check_least("n_rankers", n_rankers, 1)
     return tuple(
         production_ranker(
             judged,
@@ -120,9 +119,8 @@ def _draw_queries(rng: np.random.Generator, judged: JudgedLists, share: float) -
     teaches = _highest(judged) > -_highest(judged, sign=-1.0)
     if not teaches.any():
         raise OptionError(
-            "a production ranker learns from pairs, and no query here has two "
-            "different labels. Give simulate its scores instead: simulate(..., "
-            "⟦ranker=scores⟧)."
+            "a production ranker learns from pairs, and no query here has two different labels. "
+            "Give simulate its scores instead: simulate(..., ⟦ranker=scores⟧)."
         )
     if not teaches[order[:wanted]].any():
         # Small sets with many all-zero queries: the last query becomes one with a pair.
@@ -146,8 +144,7 @@ def _check(share: float, feature_share: float, kind: str, l2: float) -> None:
         if not 0 < value <= 1:
             raise OptionError(f"{what} must lie above 0 and not above 1. Got {value} instead.")
     check_choice("kind", kind, KINDS)
-    if not l2 >= 0:
-        raise OptionError(f"l2 must be at least 0. Got {l2} instead.")
+    check_least("l2", l2, 0)
 
 
 def fit_linear(

@@ -246,16 +246,9 @@ def _draw_heads(
 
 @parallel_kernel()
 def _fill_rows(
-    mine: Share,
-    plan: SamplingPlan,
-    number: IntArray,
-    query: IntArray,
-    variant: IntArray,
-    indptr: IntArray,
-    document: IntArray,
-    click: AnyArray,
-    dwell: FloatArray,
-) -> None:
+    mine: Share, plan: SamplingPlan, number: IntArray, query: IntArray, variant: IntArray,
+    indptr: IntArray, document: IntArray, click: AnyArray, dwell: FloatArray,
+) -> None:  # fmt: skip
     """What each session showed, and what its reader did."""
     for s in range(mine[0], mine[1]):
         stream = stream_of(plan.key, number[s])
@@ -268,14 +261,9 @@ def _fill_rows(
 
 @parallel_kernel()
 def _pack_clicks(
-    mine: Share,
-    plan: SamplingPlan,
-    number: IntArray,
-    query: IntArray,
-    variant: IntArray,
-    word_indptr: IntArray,
-    words: AnyArray,
-) -> None:
+    mine: Share, plan: SamplingPlan, number: IntArray, query: IntArray, variant: IntArray,
+    word_indptr: IntArray, words: AnyArray,
+) -> None:  # fmt: skip
     """The clicks of each session as bits, 64 rows to a word: all in which sessions of one query
     and variant differ, where neither chance orders the list nor dwell time is measured.
     """

@@ -21,19 +21,7 @@ from untilt.weighting.tables import (
 )
 
 __all__ = [
-    "IPS",
-    "PNS",
-    "PRS",
-    "AffineIPS",
-    "Balanced",
-    "BayesIPS",
-    "ClickWeights",
-    "Consistency",
-    "ExaminationWeights",
-    "JointWeighting",
-    "Naive",
-    "PairwiseDebiasing",
-    "SessionWeighting",
-    "Weighting",
-    "is_consistent",
-]
+    "IPS", "PNS", "PRS", "AffineIPS", "Balanced", "BayesIPS", "ClickWeights", "Consistency",
+    "ExaminationWeights", "JointWeighting", "Naive", "PairwiseDebiasing", "SessionWeighting",
+    "Weighting", "is_consistent",
+]  # fmt: skip

@@ -26,8 +26,7 @@ NEARLY_CONSISTENT = warning(
 )
 
 CONSISTENT = note(
-    "training.consistent",
-    "consistent: pairs are ordered by relevance at every pair of positions",
+    "training.consistent", "consistent: pairs are ordered by relevance at every pair of positions"
 )()
 
 Against = Literal["unclicked", "all"]

@@ -13,16 +13,9 @@ from untilt.catalog import find, method, record_of, storable
 from untilt.clickmodels.click_model import ClickModel
 from untilt.clickmodels.examination import UBM
 from untilt.data.clicklog import ClickLog
-from untilt.errors import OptionError, check_choice
+from untilt.errors import OptionError, check_choice, check_least
 from untilt.facts import note
-from untilt.weighting.base import (
-    Against,
-    ClickWeights,
-    JointWeighting,
-    SessionWeighting,
-    Weighting,
-    theta_up_to,
-)
+from untilt.weighting import base
 
 BOOSTING_ROUNDS = note("bias.boosting-rounds", "after {rounds} boosting rounds")
 CLICKS_PROPORTIONAL = note(
@@ -39,7 +32,7 @@ NO_CLICKS_PROPORTIONAL = note(
     note="clicks as they are, the position bias left in", aliases=("naive",), default=True,
 )  # fmt: skip
 @dataclass(frozen=True)
-class Naive(Weighting):
+class Naive(base.Weighting):
     """W[k, l] = 1: clicks as they are. What a ranker learns from is then the old order too."""
 
     def table(self, depth: int) -> FloatArray:
@@ -52,7 +45,7 @@ class Naive(Weighting):
 
 
 @dataclass(frozen=True)
-class _FromBias(Weighting):
+class _FromBias(base.Weighting):
     """Base of the tables that need a curve; arrays and given curves are taken as well."""
 
     bias: BiasLike
@@ -84,7 +77,7 @@ class IPS(_FromBias):
     """
 
     clip: float = 0.0
-    against: Against = "unclicked"
+    against: base.Against = "unclicked"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,12 +89,12 @@ class IPS(_FromBias):
 
     def table(self, depth: int) -> FloatArray:
         """1 / max(clip, theta_k) in each row."""
-        theta = theta_up_to(self.bias, depth)
+        theta = base.theta_up_to(self.bias, depth)
         return np.repeat(1 / np.maximum(self.clip, theta)[:, None], depth, axis=1)
 
     def sides(self, depth: int) -> tuple[FloatArray, FloatArray]:
         """1 / max(clip, theta) and 1."""
-        return 1 / np.maximum(self.clip, theta_up_to(self.bias, depth)), np.ones(depth)
+        return 1 / np.maximum(self.clip, base.theta_up_to(self.bias, depth)), np.ones(depth)
 
 
 @method(
@@ -118,12 +111,12 @@ class PNS(_FromBias):
 
     def table(self, depth: int) -> FloatArray:
         """theta_l in each column."""
-        theta = theta_up_to(self.bias, depth)
+        theta = base.theta_up_to(self.bias, depth)
         return np.repeat(theta[None, :], depth, axis=0)
 
     def sides(self, depth: int) -> tuple[FloatArray, FloatArray]:
         """1 and theta."""
-        return np.ones(depth), theta_up_to(self.bias, depth)
+        return np.ones(depth), base.theta_up_to(self.bias, depth)
 
 
 ClipOf = Literal["ratio", "clicked"]
@@ -165,14 +158,14 @@ class PRS(_FromBias):
 
     def table(self, depth: int) -> FloatArray:
         """min(clip, theta_l / theta_k), or theta_l / max(clip, theta_k)."""
-        theta = theta_up_to(self.bias, depth)
+        theta = base.theta_up_to(self.bias, depth)
         if self.clip_of == "clicked":
             return theta[None, :] / np.maximum(self.clip, theta)[:, None]
         return np.minimum(self.clip, theta[None, :] / theta[:, None])
 
     def sides(self, depth: int) -> tuple[FloatArray, FloatArray] | None:
         """1 / max(clip, theta) and theta; None where the ratio is clipped: it belongs to a pair."""
-        theta = theta_up_to(self.bias, depth)
+        theta = base.theta_up_to(self.bias, depth)
         if self.clip_of == "clicked":
             return 1 / np.maximum(self.clip, theta), theta
         return (1 / theta, theta) if self.clip == np.inf else None
@@ -200,9 +193,8 @@ class BayesIPS(_FromBias):
         if trust is None:
             raise OptionError(
                 "BayesIPS needs a bias with eps_plus and eps_minus: ⟦estimate it with "
-                "TrustEM|`untilt bias LOG --method trust-em --out bias.json` makes "
-                "one⟧⟦, or give KnownBias(examination, eps_plus=..., eps_minus=...)| "
-                "⟧."
+                "TrustEM|`untilt bias LOG --method trust-em --out bias.json` makes one⟧⟦, or give "
+                "KnownBias(examination, eps_plus=..., eps_minus=...)| ⟧."
             )
         _check_trust(trust, trust[0] + trust[1] > 0, "eps_plus or eps_minus must be above 0")
 
@@ -211,7 +203,7 @@ class BayesIPS(_FromBias):
         trust = _trust(self.bias)
         assert trust is not None
         plus, minus = (eps[:depth] for eps in trust)
-        row = plus / (plus + minus) / np.maximum(self.clip, theta_up_to(self.bias, depth))
+        row = plus / (plus + minus) / np.maximum(self.clip, base.theta_up_to(self.bias, depth))
         return np.repeat(row[:, None], depth, axis=1)
 
 
@@ -235,7 +227,7 @@ class AffineTable(_FromBias):
         return -beta[:, None] * self.table(depth) if beta.any() else None
 
     def _affine(self, depth: int) -> tuple[FloatArray, FloatArray]:
-        theta = theta_up_to(self.bias, depth)
+        theta = base.theta_up_to(self.bias, depth)
         if isinstance(self.bias, PositionBias) and self.bias.has_trust:
             alpha, beta = self.bias.affine()
             return alpha[:depth], beta[:depth]
@@ -335,7 +327,7 @@ class Ratios(NamedTuple):
     note="clicks; learns the bias of clicks and no-clicks along with the ranker, without a curve",
 )  # fmt: skip
 @dataclass(frozen=True)
-class PairwiseDebiasing(JointWeighting):
+class PairwiseDebiasing(base.JointWeighting):
     r"""W[k, l] = 1 / (t+_k t-_l), refreshed each round from S[k, l] ([hu2019unbiased]_).
 
     .. math::
@@ -361,8 +353,7 @@ class PairwiseDebiasing(JointWeighting):
 
     def __post_init__(self) -> None:
         check_choice("losses", self.losses, get_args(Losses))
-        if not self.p >= 0:
-            raise OptionError(f"p must be at least 0. Got {self.p} instead.")
+        check_least("p", self.p, 0)
         if not 0 < self.floor <= 1:
             raise OptionError(f"floor must lie above 0 and up to 1. Got {self.floor} instead.")
 
@@ -421,7 +412,7 @@ MOST_UNSEEN = 0.01  # of the rows: given their sessions, as many may be ruled ou
     note="clicks over the examination that a click model sees in their own list",
 )  # fmt: skip
 @dataclass(frozen=True)
-class ExaminationWeights(SessionWeighting):
+class ExaminationWeights(base.SessionWeighting):
     r""" "i above j" weighs c_i / e_i, or c_i min(E_i, E_j) / e_i, over clicked x *all* pairs.
 
     A curve has one examination for each position. Where people stop after a good document, the same
@@ -488,14 +479,14 @@ class ExaminationWeights(SessionWeighting):
         """The mean curve of a fitted model that has one: what held-out clicks are judged by."""
         return getattr(self.model, "bias_", None)
 
-    def click_weights(self, log: ClickLog) -> ClickWeights:
+    def click_weights(self, log: ClickLog) -> base.ClickWeights:
         """1 / max(clip, e_i), and E_i where pairs take the smaller of two."""
         model = self._fitted(log)
         E = model.examination_probability(log)
         e = E if self.given == "list" else model.conditional_examination(log)
         self._check_possible(model, log, e)
         # A row below LEAST has no click, or there is a clip.
-        return ClickWeights(
+        return base.ClickWeights(
             1 / np.maximum(max(self.clip, LEAST), e), E if self.form == "ratio" else None
         )
 
@@ -520,8 +511,7 @@ class ExaminationWeights(SessionWeighting):
         lost = float(np.sum((log.label * log.row_count)[never]))
         if lost and not self.clip:
             raise OptionError(
-                f"{lost:,.0f} of {np.sum(log.label * log.row_count):,.0f} clicks stand "
-                f"where nobody looks under {name}: their weight would be infinite. "
-                "Give a clip such as ⟦clip=0.05⟧, or another model: "
-                "ut.compare_click_models says which fits."
+                f"{lost:,.0f} of {np.sum(log.label * log.row_count):,.0f} clicks stand where "
+                f"nobody looks under {name}: their weight would be infinite. Give a clip such as "
+                "⟦clip=0.05⟧, or another model: ut.compare_click_models says which fits."
             )

@@ -236,22 +236,11 @@ def _document_span(buffer: AnyArray, at: int) -> tuple[int, int]:
 
 @parallel_kernel()
 def _parse(
-    mine: Share,
-    buffer: AnyArray,
-    start: IntArray,
-    first_row: IntArray,
-    first_line: IntArray,
-    first_id: int,
-    most_columns: int,
-    takes_missing: bool,
-    features: FeatureArray,
-    labels: FloatArray,
-    spans: IntArray,
-    line_of_row: IntArray,
-    code_of_row: IntArray,
-    place_of_row: IntArray,
-    widest: IntArray,
-) -> None:
+    mine: Share, buffer: AnyArray, start: IntArray, first_row: IntArray, first_line: IntArray,
+    first_id: int, most_columns: int, takes_missing: bool, features: FeatureArray,
+    labels: FloatArray, spans: IntArray, line_of_row: IntArray, code_of_row: IntArray,
+    place_of_row: IntArray, widest: IntArray,
+) -> None:  # fmt: skip
     n_columns = features.shape[1]
     for s in range(mine[0], mine[1]):
         at, row, line, most = start[s], first_row[s], first_line[s], 0

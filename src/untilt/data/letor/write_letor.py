@@ -14,6 +14,7 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FeatureArray, IntArray
 from untilt._core.files import replacing
+from untilt._core.paths import is_utf8
 from untilt._core.threads import Share, parallel_kernel
 from untilt.data.judged import JudgedLists
 from untilt.data.letor.parse import LOWEST, MINUS, POINT, POWERS, SMALL_E, ZERO, to_float32
@@ -100,20 +101,12 @@ def _label_text(label: float) -> str:
 
 def _id_text(value: object, what: str, forbidden: str = "") -> str:
     text = str(value)
-    if not text or not _BLANKS.union(forbidden).isdisjoint(text) or not _is_unicode(text):
+    if not text or not _BLANKS.union(forbidden).isdisjoint(text) or not is_utf8(text):
         raise BadRowsError(
             f"{what} must be one word to be written as LETOR text, without blanks"
             f"{' or #' if forbidden else ''}. Got {text!r} instead. Rename it."
         )
     return text
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 @contextmanager
@@ -164,17 +157,9 @@ def _copy(buffer: AnyArray, at: int, text: AnyArray) -> int:
 
 @parallel_kernel()
 def _format(
-    mine: Share,
-    buffer: AnyArray,
-    row_bytes: int,
-    start: IntArray,
-    features: FeatureArray,
-    begins: AnyArray,
-    begin_start: IntArray,
-    ends: AnyArray,
-    end_start: IntArray,
-    end: IntArray,
-) -> None:
+    mine: Share, buffer: AnyArray, row_bytes: int, start: IntArray, features: FeatureArray,
+    begins: AnyArray, begin_start: IntArray, ends: AnyArray, end_start: IntArray, end: IntArray,
+) -> None:  # fmt: skip
     """Write each slice of rows from its own place in the buffer; `end` is where each ends."""
     for s in range(mine[0], mine[1]):
         at = start[s] * row_bytes

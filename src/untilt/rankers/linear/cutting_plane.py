@@ -19,8 +19,7 @@ from untilt._core.progress import progress
 from untilt.facts import Fact, note, warning
 
 GAP_OPEN = warning(
-    "training.gap-open",
-    "stopped early (duality gap {gap:.1e} after {rounds} rounds)",
+    "training.gap-open", "stopped early (duality gap {gap:.1e} after {rounds} rounds)"
 )
 
 GAP_CLOSED = note("training.gap-closed", "converged (duality gap {gap:.1e} after {rounds} rounds)")

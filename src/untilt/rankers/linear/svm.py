@@ -23,18 +23,8 @@ from untilt.objectives.pairs import PairObjective
 from untilt.rankers import learning_data
 from untilt.rankers.base import check_positive, check_rounds
 from untilt.rankers.learning_data import TrainingLists
+from untilt.rankers.linear import linear
 from untilt.rankers.linear.cutting_plane import Planes, Solution, minimise
-from untilt.rankers.linear.linear import (
-    NOT_SETTLED,
-    SETTLED,
-    LinearModel,
-    ScaledFeatures,
-    Scaling,
-    centred_scores,
-    check_finite,
-    fit_in_turn,
-    joint_status,
-)
 from untilt.rankers.pooled import pooled_lists
 from untilt.weighting.base import JointWeighting, Weighting, theta_up_to
 
@@ -75,7 +65,7 @@ class SvmFit:
 class SvmProblem:
     """Solved for one C after another; cutting planes are good for any C and are kept between."""
 
-    X: ScaledFeatures
+    X: linear.ScaledFeatures
     lists: TrainingLists
     weighting: Weighting
     gain: str
@@ -210,7 +200,7 @@ class SvmProblem:
             if settled:
                 break
             risk = self._risk(bound.tangent(self.X.scores(w)))
-        ended = SETTLED if settled else NOT_SETTLED
+        ended = linear.SETTLED if settled else linear.NOT_SETTLED
         summary = {
             "objective": steps[-1],
             "steps": steps,
@@ -230,8 +220,10 @@ class SvmProblem:
             return plain.losses_by_position(self.X.scores(solution.weights))
 
         learned = learning_data.learned_table(joint, self.lists, self.query_weight)
-        solution = fit_in_turn(learned, learn=learn, losses=losses, max_rounds=self.max_rounds)
-        status = joint_status(learned)
+        solution = linear.fit_in_turn(
+            learned, learn=learn, losses=losses, max_rounds=self.max_rounds
+        )
+        status = linear.joint_status(learned)
         summary = {"joint": status, "joint_settled": learned.settled}
         return SvmFit(solution, learned.bias(status=status), learned.history, summary)
 
@@ -284,7 +276,7 @@ class Trial:
     note="a linear score by a bound on DCG, each step a propensity-weighted ranking SVM",
 )  # fmt: skip
 @dataclass(eq=False, repr=False)
-class RankSVM(LinearModel):
+class RankSVM(linear.LinearModel):
     r"""A linear score by the propensity-weighted ranking SVM ([joachims2017unbiased]_).
 
     The ranking SVM of [joachims2002optimizing]_ with a weight for each pair:
@@ -370,18 +362,12 @@ class RankSVM(LinearModel):
         self._keep_weights(fit.solution.weights, problem.X.scaling, lists)
         self.bias_, self.bias_history_ = fit.bias, fit.history
         self.summary_ = {
-            **lists.summary(problem.weighting),
-            "against": problem.weighting.against,
-            "C": self.C_,
-            "objective": fit.solution.objective,
-            "bound": fit.solution.bound,
-            "gap": fit.solution.gap,
-            "iterations": fit.solution.rounds,
-            "planes": fit.solution.planes,
-            "converged": fit.solution.converged,
-            "status": fit.solution.status,
-            **fit.summary,
-        }
+            **lists.summary(problem.weighting), "against": problem.weighting.against, "C": self.C_,
+            "objective": fit.solution.objective, "bound": fit.solution.bound,
+            "gap": fit.solution.gap, "iterations": fit.solution.rounds,
+            "planes": fit.solution.planes, "converged": fit.solution.converged,
+            "status": fit.solution.status, **fit.summary,
+        }  # fmt: skip
         return self
 
     def _search(
@@ -396,10 +382,10 @@ class RankSVM(LinearModel):
 
     def _problem(self, lists: TrainingLists) -> SvmProblem:
         features = lists.features
-        scaling = Scaling.of(features) if self.scale else Scaling.none(features)
+        scaling = linear.Scaling.of(features) if self.scale else linear.Scaling.none(features)
         gain = learning_data.metric_gain if self._for_dcg else learning_data.pair_gain
         return SvmProblem(
-            X=ScaledFeatures(features, scaling),
+            X=linear.ScaledFeatures(features, scaling),
             lists=lists,
             weighting=set_against(
                 learning_data.weighting_for(self.weighting, lists),
@@ -442,7 +428,7 @@ class RankSVM(LinearModel):
 
 def _finite_lists(data: ClickLog | JudgedLists, weighting: object) -> TrainingLists:
     lists = learning_data.training_lists(data, weighting)
-    check_finite(lists.features, lists.feature_names)
+    linear.check_finite(lists.features, lists.feature_names)
     return lists
 
 
@@ -503,16 +489,15 @@ class _TrialJudge:
         )
         if len(self._slates.document) == 0:
             raise OptionError(
-                "C='search' found no click in a list of two or more documents of the "
-                "validation data. Give fit(log, ⟦valid=...⟧) more of it, or a number "
-                "for C."
+                "C='search' found no click in a list of two or more documents of the validation "
+                "data. Give fit(log, ⟦valid=...⟧) more of it, or a number for C."
             )
 
     def trial(self, C: float, solution: Solution) -> Trial:
         """What a solution is worth on these clicks."""
         slates = self._slates
         raw = self._scaling.to_raw(solution.weights)
-        scores = centred_scores(self._features, raw, self._scaling.mean)[slates.document]
+        scores = linear.centred_scores(self._features, raw, self._scaling.mean)[slates.document]
         total = ragged.sums_by_list(slates.indptr, slates.weight)
         rank = ARP().mean(scores, slates.weight, slates.indptr, weights=total).value
         dcg = None

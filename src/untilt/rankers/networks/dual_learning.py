@@ -19,7 +19,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
 from untilt.data.judged import JudgedLists
 from untilt.data.slates import Slates, merge_slates
-from untilt.errors import OptionError
+from untilt.errors import OptionError, check_least
 from untilt.facts import Fact, joined, note, warning
 from untilt.networks.batches import PaddedLists, bucket_lengths
 from untilt.networks.mlp import Optimiser, Params
@@ -38,8 +38,7 @@ SPREAD_RESAMPLED = note(
 )
 
 NOT_EXAMINED = warning(
-    "bias.not-examined",
-    "no click at {positions:positions}: next to nothing is examined there",
+    "bias.not-examined", "no click at {positions:positions}: next to nothing is examined there"
 )
 FEATURES_EXPLAIN = note(
     "bias.features-explain",
@@ -229,10 +228,7 @@ class DualLearning(network_ranker.DropoutNetworkRanker):
         check_positive("learning_rate", self.learning_rate)
         check_positive("propensity_learning_rate", self.propensity_learning_rate)
         self._check_network()
-        if not self.largest_weight >= 1:
-            raise OptionError(
-                f"largest_weight must be at least 1. Got {self.largest_weight} instead."
-            )
+        check_least("largest_weight", self.largest_weight, 1)
         if self.n_bootstrap < 0 or self.n_bootstrap == 1:
             raise OptionError(
                 f"n_bootstrap must be 0 (no resampling) or at least 2. Got {self.n_bootstrap} "

@@ -17,20 +17,8 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import FileFormatError, OptionError, ShapeError, check_choice
 from untilt.facts import Fact, note, warning
+from untilt.networks import mlp
 from untilt.networks.batches import Batch, Picks, Resident, Sampler
-from untilt.networks.mlp import (
-    ACTIVATIONS,
-    PRECISIONS,
-    TRANSFORMS,
-    Layers,
-    Network,
-    Optimiser,
-    Params,
-    normalisation,
-    normalised,
-    start_layers,
-    to_network,
-)
 from untilt.networks.ranking_losses import scores_function, slopes_function
 from untilt.networks.together import train_together
 from untilt.networks.training import Loss, NetworkTraining, StoppingRule, Trained, compiled_value
@@ -130,7 +118,7 @@ class NetworkRanker(Ranker):
     holds_out: ClassVar[bool] = True
     # What batch_size counts: "lists", or "rows" (document, position).
     batch_of: ClassVar[str] = "lists"
-    network_: Network = field(init=False)
+    network_: mlp.Network = field(init=False)
     losses_: FloatArray = field(init=False)
     watched_: tuple[float, ...] = field(init=False)
     importances_: FloatArray = field(init=False)
@@ -148,7 +136,7 @@ class NetworkRanker(Ranker):
         super()._check_restored()
         self._check_networks({"network_": self.network_})
 
-    def _check_networks(self, networks: dict[str, Network]) -> None:
+    def _check_networks(self, networks: dict[str, mlp.Network]) -> None:
         """Of a file: each takes the features and gives one score."""
         n = len(self.feature_names_)
         check_array("importances_", self.importances_, (n,))
@@ -156,8 +144,8 @@ class NetworkRanker(Ranker):
             check_network(name, network, n)
 
     def _check_network(self) -> None:
-        check_choice("activation", self.activation, ACTIVATIONS)
-        check_choice("transform", self.transform, TRANSFORMS)
+        check_choice("activation", self.activation, mlp.ACTIVATIONS)
+        check_choice("transform", self.transform, mlp.TRANSFORMS)
         check_positive("l2", self._penalty, or_zero=True)
         if self.early_stopping is not None:
             check_rounds("early_stopping", self.early_stopping)
@@ -176,13 +164,13 @@ class NetworkRanker(Ranker):
     def _usual_penalty(self) -> float:
         return 0.01
 
-    def _optimiser(self) -> Optimiser:
-        return Optimiser(self.optimiser, self.learning_rate, self.schedule)
+    def _optimiser(self) -> mlp.Optimiser:
+        return mlp.Optimiser(self.optimiser, self.learning_rate, self.schedule)
 
     def _training(
         self,
         loss: Loss | None,
-        start: Params,
+        start: mlp.Params,
         batches: Sampler,
         inputs: "NetworkInputs",
         **more: Any,
@@ -198,8 +186,8 @@ class NetworkRanker(Ranker):
         self.losses_, self.watched_ = np.array(trained.losses), trained.watched
         self.summary_ = {**length_of(trained), "status": trained.status}
 
-    def _keep_network(self, layers: Layers, inputs: "NetworkInputs") -> None:
-        self.network_ = to_network(
+    def _keep_network(self, layers: mlp.Layers, inputs: "NetworkInputs") -> None:
+        self.network_ = mlp.to_network(
             layers, self.activation, mean=inputs.mean, scale=inputs.scale, transform=self.transform
         )
         self.importances_ = importances(layers, inputs.features, self.activation)
@@ -224,17 +212,17 @@ class DropoutNetworkRanker(NetworkRanker):
 
     def _check_network(self) -> None:
         super()._check_network()
-        check_choice("precision", self.precision, PRECISIONS)
+        check_choice("precision", self.precision, mlp.PRECISIONS)
         if not 0 <= self.dropout < 1:
             raise OptionError(f"dropout must lie from 0 to below 1. Got {self.dropout} instead.")
 
-    def _optimiser(self) -> Optimiser:
+    def _optimiser(self) -> mlp.Optimiser:
         return replace(super()._optimiser(), clip_norm=self.clip_norm)
 
     def _training(
         self,
         loss: Loss | None,
-        start: Params,
+        start: mlp.Params,
         batches: Sampler,
         inputs: "NetworkInputs",
         **more: Any,
@@ -286,7 +274,7 @@ def fit_together(rankers: Sequence[Any], data: Any) -> list[Exception | None]:
     return errors
 
 
-def check_network(name: str, network: Network, n: int) -> None:
+def check_network(name: str, network: mlp.Network, n: int) -> None:
     """Of a file: it takes n features and gives one score."""
     if network.widths[0] != n or network.widths[-1] != 1:
         raise FileFormatError(f"its {name!r} is no network of {n} features and one score.")
@@ -315,20 +303,20 @@ class NetworkInputs:
         unit = max(64, (1 << max(0, n - 1).bit_length()) // 16)
         return np.pad(self.features, ((0, -n % unit), (0, 0)))
 
-    def start(self, ranker: NetworkRanker) -> Layers:
+    def start(self, ranker: NetworkRanker) -> mlp.Layers:
         """Random layers for a ranker's widths."""
         widths = (len(self.mean), *ranker.widths, 1)
         seed = child_generator(ranker.seed, 0)
-        return start_layers(seed, widths, activation=ranker.activation)
+        return mlp.start_layers(seed, widths, activation=ranker.activation)
 
 
 def inputs_of(lists: TrainingLists, transform: str) -> NetworkInputs:
     """The features as a network wants them; mean and spread are over distinct documents."""
     check_not_infinite(lists.features, lists.feature_names)
-    mean, scale = normalisation(lists.features, transform=transform)
+    mean, scale = mlp.normalisation(lists.features, transform=transform)
     if not scale.any():
         raise no_feature_varies(lists)
-    features = normalised(lists.features, mean, scale, transform)
+    features = mlp.normalised(lists.features, mean, scale, transform)
     return NetworkInputs(features, mean, scale, lists.feature_names, lists.missing)
 
 
@@ -358,7 +346,7 @@ def check_not_infinite(features: FeatureArray, names: tuple[str, ...]) -> None:
     )
 
 
-def network_scores(layers: Layers, features: FeatureArray, activation: str) -> FloatArray:
+def network_scores(layers: mlp.Layers, features: FeatureArray, activation: str) -> FloatArray:
     """Scores of normalised features by the device that trains."""
     score = compiled_value(scores_function(activation))
     parts = [score(layers, {"features": rows}, {}) for rows in _padded(features, _SCORED_ROWS)]
@@ -366,7 +354,7 @@ def network_scores(layers: Layers, features: FeatureArray, activation: str) -> F
     return scores[: len(features)].astype(np.float64)
 
 
-def importances(layers: Layers, features: FeatureArray, activation: str) -> FloatArray:
+def importances(layers: mlp.Layers, features: FeatureArray, activation: str) -> FloatArray:
     """Mean square of d score / d feature over up to 4096 rows, as shares of 1.
 
     A feature that never varies has a slope but no effect; its column is 0.
@@ -456,7 +444,7 @@ FEWEST_QUERIES = 50  # ten held out; what fewer say of an epoch is noise
 
 Data = ClickLog | JudgedLists
 # From the parameters to the examination at positions 1, 2, ..., relative to any of them.
-Curve = Callable[[Params], FloatArray]
+Curve = Callable[[mlp.Params], FloatArray]
 
 
 class Parts(NamedTuple):
@@ -498,7 +486,7 @@ def stopping_for(
     *,
     bias: BiasLike | None = None,
     curve: Curve | None = None,
-    layers: Callable[[Params], Layers] = lambda params: params,
+    layers: Callable[[mlp.Params], mlp.Layers] = lambda params: params,
 ) -> StoppingRule | None:
     """Judge each epoch by held-out data; None without any.
 
@@ -512,9 +500,9 @@ def stopping_for(
         return None
     judge = _judge_of(held_out, bias, curve)
     rows = as_in_training(judge.features, inputs.names, inputs.missing)
-    features = normalised(rows, inputs.mean, inputs.scale, ranker.transform)
+    features = mlp.normalised(rows, inputs.mean, inputs.scale, ranker.transform)
 
-    def value(params: Params) -> float:
+    def value(params: mlp.Params) -> float:
         scores = network_scores(layers(params), features, ranker.activation)
         return judge.value(scores, params)
 
@@ -525,7 +513,7 @@ class _EpochJudge(NamedTuple):
     """Held-out documents, and the value of their scores at the parameters of an epoch."""
 
     features: FeatureArray
-    value: Callable[[FloatArray, Params], float]
+    value: Callable[[FloatArray, mlp.Params], float]
 
 
 def _judge_of(held_out: Data, bias: BiasLike | None, curve: Curve | None) -> _EpochJudge:
@@ -546,7 +534,7 @@ def _by_clicks(log: ClickLog, bias: BiasLike | None, curve: Curve | None) -> _Ep
     if curve is None:
         return _EpochJudge(clicks.features, lambda scores, _: clicks.value(scores))
 
-    def value(scores: FloatArray, params: Params) -> float:
+    def value(scores: FloatArray, params: mlp.Params) -> float:
         now = clicks.with_curve(_at_positions(curve(params), log.depth))
         return now.null + now.value(scores)
 
@@ -560,7 +548,7 @@ def _by_credit(log: ClickLog, bias: BiasLike | None, curve: Curve | None) -> _Ep
     """
     given = held_out_clicks(log, None if curve is not None else bias)
 
-    def value(scores: FloatArray, params: Params) -> float:
+    def value(scores: FloatArray, params: mlp.Params) -> float:
         now = given
         if curve is not None:
             now = held_out_clicks(log, _at_positions(curve(params), log.depth))

@@ -324,9 +324,8 @@ class NetworkTasks:
             return learning_data.judged_counts(lists)
         if not np.all((lists.label == 0) | (lists.label == 1)):
             raise OptionError(
-                "loss='pointwise' models clicks, but the log's label is not 0/1. Use "
-                "another loss, or ⟦log.with_label(...) with a click column|--label "
-                "NAME⟧."
+                "loss='pointwise' models clicks, but the log's label is not 0/1. Use another loss, "
+                "or ⟦log.with_label(...) with a click column|--label NAME⟧."
             )
         return learning_data.click_counts(lists, self.ranker.query_weight)
 

@@ -260,15 +260,9 @@ def _useful_slates(slates: PairSlates) -> IntArray:
 
 @nb.njit(cache=True)
 def _slate_weights(
-    indptr: IntArray,
-    start: IntArray,
-    above: FloatArray,
-    below: FloatArray,
-    gain: FloatArray,
-    scale: FloatArray,
-    plain: bool,
-    against_all: bool,
-) -> FloatArray:
+    indptr: IntArray, start: IntArray, above: FloatArray, below: FloatArray, gain: FloatArray,
+    scale: FloatArray, plain: bool, against_all: bool,
+) -> FloatArray:  # fmt: skip
     weight = np.zeros(len(start))
     for u in range(len(start)):
         for i in range(indptr[u + 1] - indptr[u]):
@@ -282,17 +276,9 @@ def _slate_weights(
 
 @nb.njit(cache=True)
 def _fill_pairs(
-    chosen: IntArray,
-    indptr: IntArray,
-    start: IntArray,
-    above: FloatArray,
-    below: FloatArray,
-    gain: FloatArray,
-    scale: FloatArray,
-    plain: bool,
-    against_all: bool,
-    pairs: FloatArray,
-) -> None:
+    chosen: IntArray, indptr: IntArray, start: IntArray, above: FloatArray, below: FloatArray,
+    gain: FloatArray, scale: FloatArray, plain: bool, against_all: bool, pairs: FloatArray,
+) -> None:  # fmt: skip
     """pairs[b, i, j] = weight of "i above j" in slate chosen[b]; -1 stays empty."""
     for b in range(len(chosen)):
         u = chosen[b]

@@ -148,17 +148,11 @@ def _observed(batch: Batch, tables: TrustTables) -> _Observed:
     above = batch["above_positive"] + batch["above_zero"]
     i, j = k[:, :, None], k[:, None, :]
     return _Observed(
-        positive=positive,
-        zero=n * mask - positive,
-        above=above,
-        below=pair * n[:, :, None] - above,
-        position_index=k,
-        theta_i=tables.theta[i],
-        theta_j=tables.theta[j],
-        theta_minus_j=tables.theta_minus[j],
-        eps_plus=tables.eps_plus[i, j],
-        eps_minus=tables.eps_minus[i, j],
-    )
+        positive=positive, zero=n * mask - positive, above=above,
+        below=pair * n[:, :, None] - above, position_index=k, theta_i=tables.theta[i],
+        theta_j=tables.theta[j], theta_minus_j=tables.theta_minus[j],
+        eps_plus=tables.eps_plus[i, j], eps_minus=tables.eps_minus[i, j],
+    )  # fmt: skip
 
 
 def _pair_weight(

@@ -29,7 +29,7 @@ from untilt.rankers.networks.network_ranker import (
     length_of,
     trained_on,
 )
-from untilt.rankers.trust import pair_em
+from untilt.rankers.trust import pair_em, trust_model
 from untilt.rankers.trust.mini_batch import (
     Rates,
     StepSettings,
@@ -39,15 +39,6 @@ from untilt.rankers.trust.mini_batch import (
     theta_now,
 )
 from untilt.rankers.trust.slates import TrustSlates, trust_slates
-from untilt.rankers.trust.trust_model import (
-    LOSSES,
-    PREFERENCES,
-    PairPreference,
-    PairTrust,
-    TrustEpoch,
-    TrustStart,
-    preference_of,
-)
 
 UNCORRECTED = note("network.uncorrected", "labels as they are, {epochs} epochs")
 
@@ -129,10 +120,10 @@ class PairwiseTrustRanker(NetworkRanker):
     clip: float = 0.01
     tolerance: float = 1e-3
     max_steps: int = 500
-    pair_trust_: PairTrust | None = field(init=False)
-    preference_: PairPreference | None = field(init=False)
+    pair_trust_: trust_model.PairTrust | None = field(init=False)
+    preference_: trust_model.PairPreference | None = field(init=False)
     bias_: PositionBias | None = field(init=False)
-    history_: tuple[TrustEpoch, ...] = field(init=False)
+    history_: tuple[trust_model.TrustEpoch, ...] = field(init=False)
     item_likelihood_: FloatArray = field(init=False)
     pair_likelihood_: FloatArray = field(init=False)
 
@@ -183,7 +174,7 @@ class PairwiseTrustRanker(NetworkRanker):
             ),
             Rates(self.em_rate, self.em_decay),
             theta=self._known_theta(slates.depth),
-            start=TrustStart(),
+            start=trust_model.TrustStart(),
             seed=self.seed,
         )
         self._keep(fitted.trust)
@@ -207,7 +198,9 @@ class PairwiseTrustRanker(NetworkRanker):
             ),
             theta=self._known_theta(slates.depth),
             first=self.first_examination,
-            start=TrustStart(eps_plus=1 - 1e-6, eps_minus=1e-6) if ipw else TrustStart(),
+            start=trust_model.TrustStart(eps_plus=1 - 1e-6, eps_minus=1e-6)
+            if ipw
+            else trust_model.TrustStart(),
             fixed_trust=ipw,
             tolerance=self.tolerance,
             max_steps=self.max_steps,
@@ -253,14 +246,14 @@ class PairwiseTrustRanker(NetworkRanker):
             slates.positive, slates.gain_positive, slates.gain_zero, held_out=task.held_out,
         )  # fmt: skip
 
-    def _keep(self, trust: PairTrust) -> None:
+    def _keep(self, trust: trust_model.PairTrust) -> None:
         self.pair_trust_ = trust
         self.bias_ = trust.to_bias()
         if self.bias is not None and as_position_bias(self.bias, trust.depth).is_known:
             self.bias_ = replace(self.bias_, estimated=False, status=trust.status)
 
     def _keep_preference(self, params: Params, inputs: NetworkInputs) -> None:
-        self.preference_ = preference_of(
+        self.preference_ = trust_model.preference_of(
             params,
             self.preference,
             self.activation,
@@ -295,23 +288,21 @@ class PairwiseTrustRanker(NetworkRanker):
         return theta / max(1.0, theta.max())
 
     def _check(self) -> None:
-        check_choice("loss", self.loss, LOSSES)
+        check_choice("loss", self.loss, trust_model.LOSSES)
         check_choice("labels", self.labels, LABELS)
         check_choice("em", self.em, FORMS)
         check_choice("relevance", self.relevance, pair_em.RELEVANCE)
         check_choice("posteriors", self.posteriors, POSTERIORS)
-        check_choice("preference", self.preference, PREFERENCES)
+        check_choice("preference", self.preference, trust_model.PREFERENCES)
         if self.preference == "pairs" and self.relevance != "network":
             raise OptionError(
-                "preference='pairs' is a network on two documents and needs "
-                f"⟦relevance='network'⟧. Got {self.relevance!r} instead; with a table "
-                "every pair has a value of its own."
+                "preference='pairs' is a network on two documents and needs ⟦relevance='network'⟧. "
+                f"Got {self.relevance!r} instead; with a table every pair has a value of its own."
             )
         if self.em == "mini-batch" and self.relevance != "network":
             raise OptionError(
-                f"mini-batches need ⟦relevance='network'⟧. Got {self.relevance!r} "
-                "instead; em='full-batch' takes it, and widths=() makes a network a "
-                "linear model."
+                f"mini-batches need ⟦relevance='network'⟧. Got {self.relevance!r} instead; "
+                "em='full-batch' takes it, and widths=() makes a network a linear model."
             )
         self._check_network()
         check_rounds("max_steps", self.max_steps)
@@ -343,9 +334,9 @@ def _check_grades(label: FloatArray) -> None:
         )
 
 
-def _tables(fit: pair_em.FullBatchFit) -> PairTrust:
+def _tables(fit: pair_em.FullBatchFit) -> trust_model.PairTrust:
     e, t = fit.examination.state, fit.trust.state
-    return PairTrust(e.theta, e.theta_minus, t.eps_plus, t.eps_minus, _status(fit))
+    return trust_model.PairTrust(e.theta, e.theta_minus, t.eps_plus, t.eps_minus, _status(fit))
 
 
 def _status(fit: pair_em.FullBatchFit) -> Fact:

@@ -112,17 +112,10 @@ def _content_order(slates: Slates) -> IntArray:
 
 @nb.njit(cache=True)
 def _count(
-    indptr: IntArray,
-    label: FloatArray,
-    gain: FloatArray,
-    count: FloatArray,
-    norm: FloatArray,
-    slate: IntArray,
-    slate_ptr: IntArray,
-    pair_ptr: IntArray,
-    positive: FloatArray,
+    indptr: IntArray, label: FloatArray, gain: FloatArray, count: FloatArray, norm: FloatArray,
+    slate: IntArray, slate_ptr: IntArray, pair_ptr: IntArray, positive: FloatArray,
     columns: FloatArray,
-) -> None:
+) -> None:  # fmt: skip
     for u in range(len(indptr) - 1):
         start, n, s = indptr[u], indptr[u + 1] - indptr[u], slate[u]
         for i in range(n):

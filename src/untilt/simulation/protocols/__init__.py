@@ -14,18 +14,9 @@ from untilt.simulation.protocols.clicks import DLA, PRS, Cascade, Dwell, Protoco
 from untilt.simulation.protocols.interventions import Harvest, Shuffle, Swap
 
 __all__ = [
-    "DLA",
-    "PRS",
-    "Cascade",
-    "Dwell",
-    "Harvest",
-    "Protocol",
-    "Shuffle",
-    "Swap",
-    "Trust",
-    "as_protocol",
-    "parameters_of",
-]
+    "DLA", "PRS", "Cascade", "Dwell", "Harvest", "Protocol", "Shuffle", "Swap", "Trust",
+    "as_protocol", "parameters_of",
+]  # fmt: skip
 
 
 def as_protocol(protocol: Any, parameters: Mapping[str, object] | None = None) -> Protocol:

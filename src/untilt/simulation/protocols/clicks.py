@@ -10,7 +10,7 @@ import numpy as np
 from untilt._core.arrays import FloatArray
 from untilt.bias.given import Examination, EyeTracking, GivenCurve, PowerLaw, as_examination
 from untilt.catalog import RecordName, method
-from untilt.errors import DepthError, OptionError
+from untilt.errors import DepthError, OptionError, check_least
 from untilt.simulation.behaviour import Behaviour, Display, DwellTimes, Page, Stopping
 
 # What every protocol answers: how users behave, what sessions show, how deep lists are.
@@ -213,8 +213,7 @@ class Trust(Protocol):
 def _curve(
     given: Curve | None, formula: GivenCurve, severity: float, what: str, depth: int
 ) -> FloatArray:
-    if not severity >= 0:
-        raise OptionError(f"{what} must be at least 0. Got {severity} instead.")
+    check_least(what, severity, 0)
     return curve(formula if given is None else given, depth)
 
 
@@ -324,8 +323,7 @@ class Dwell(Protocol):
     def _check(self) -> None:
         check_share("epsilon", self.epsilon)
         for what, value in (("scale", self.scale), ("spread", self.spread)):
-            if not value >= 0:
-                raise OptionError(f"{what} must be at least 0. Got {value} instead.")
+            check_least(what, value, 0)
         if (
             not isinstance(self.clicks, Protocol)
             or self.clicks.intervenes
