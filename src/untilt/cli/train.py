@@ -168,8 +168,13 @@ def select(
     judging: JudgingOptions,
     baseline: arguments.BaselineRankers = None,
     folder: Path | None = option(
-        None, "Keep finished candidates here; run again to go on.", metavar="FOLDER", writes=WRITES
-    ),
+        # Its name is said: Typer 0.27 takes it from a metavar that is the same word.
+        None,
+        "Keep finished candidates here; run again to go on.",
+        "--folder",
+        metavar="FOLDER",
+        writes=WRITES,
+    ),  # fmt: skip
     jobs: int = option(1, "Candidates fitted at once; -1: one per core."),
     threads: int | None = option(None, "Threads of one candidate; all where not given.", min=1),
     plot: PlotIntervals = None,
