@@ -37,6 +37,7 @@ from untilt.evaluation.pool import (
     pool_of,
     with_option,
 )
+from untilt.evaluation.propensities import judge_of
 from untilt.evaluation.results import Estimate, Estimates
 from untilt.evaluation.slots import (
     Discounts,
@@ -284,6 +285,10 @@ def estimate(
     named, bias = named_systems(systems), best_cells_first(bias)
     log = numbered_for(held_out_part(log, named) if held_out else log, bias)
     pool = pool_of(log, among, baseline, people=people)
+    by, balance, said = judge_of(
+        by, pool, named, metric, bias, unnamed=unnamed and relevance is None
+    )
+    data_choose = data_choose and by.takes("clip")
     cells = cells_for(by, pool)
     curve = bias_for(by, bias, pool.depth)
     rank_metric = as_rank_metric(metric, curve)
@@ -291,12 +296,11 @@ def estimate(
         like = clip_curve_evaluator(by)
         by = with_option(by, "clip", best_clip(cells, named, curve, rank_metric, like))
     own: Evaluator | None = None
-    said: tuple[Fact, ...] = ()
     used = curve if by.unbiased().needs_bias and bias is not None else None
     if used is not None:
         varies = variation_of(log, assigned, levels=False)
         if used.rests_on == "repeated positions" and varies.source in CONDITIONS:
-            said = (IF_EVIDENCE(condition=CONDITIONS[varies.source]),)
+            said = (*said, IF_EVIDENCE(condition=CONDITIONS[varies.source]))
         if unnamed and among == "list":
             production = log.take(baseline_lists(log, baseline))
             by, own, more = evaluators_of(production, varies, curve, by)
@@ -305,6 +309,12 @@ def estimate(
     discounts, scores = ordered_systems(cells, named, rank_metric)
     found = judge.values(cells, discounts)
     weights = uncertainty.click_weights(cells, found.credit)
+    if by.matches_slots:  # of the system that the fewest clicks tell of
+        credits = (
+            replace(found.credit, weight=found.credit.weight * at.cell) for at in discounts.values()
+        )
+        each = (uncertainty.click_weights(cells, credit) for credit in credits)
+        weights = min(each, key=lambda found: found.effective_n)
     check = uncertainty.check_curve(pool, curve)
     of_system = _warnings_of_systems(found)
     of_memory = [memory_facts(log, system) for system in named.values()]
@@ -340,10 +350,12 @@ def estimate(
         sums=found.sums,
         inputs=Inputs(cells, discounts, scores, by, curve, rank_metric, baseline),
         unbiased=found.unbiased,
+        balance=balance,
     ).within_bounds()
     if own is not None:
         estimates = estimates.with_intervals_of(own)
     estimates = _with_untested(estimates, named)
+    unshown = unshown and not by.matches_slots  # nothing is known of a place that it never had
     return _with_unshown(estimates, named, judge, pool) if unshown else estimates
 
 
@@ -487,7 +499,7 @@ def _warning_of_unshown(unshown: Unshown, among: Among) -> list[Fact]:
 def _absence(evaluator: Evaluator, pool: Pool) -> list[Fact]:
     """Documents that sessions lack, where the evaluator takes them for irrelevant there."""
     by, absent = evaluator.name, pool.absent_share
-    if evaluator.pools_documents or absent <= SOME:
+    if evaluator.pools_documents or evaluator.matches_slots or absent <= SOME:
         return []
     # All advice leads to the default evaluator, which gives none but to clip: it never goes round.
     instead = parse_evaluator(None).name
@@ -520,6 +532,10 @@ def _warnings_of_log(
     facts += _absence(evaluator, pool)
     if bias is None:
         no_interval = evaluator.unbiased().needs_bias
+        if evaluator.matches_slots and weights.effective_n < FEW_CLICKS:
+            n, largest = weights.n_clicks, weights.largest
+            fields = {"n_clicks": n, "largest_weight": largest}
+            facts.append(FEW_EFFECTIVE_CLICKS(effective_n=weights.effective_n, **fields))
         return (*facts, *([NO_INTERVAL(evaluator=by)] if no_interval else []))
     facts += _automatic_clicks(pool)
     if evaluator.needs_bias and weights.effective_n < FEW_CLICKS:

@@ -169,6 +169,8 @@ def sums_of_discounts(
     slope = np.zeros((len(discounts), pool.depth))
     for i, at in enumerate(discounts):
         total[:, i] = query_totals(pool, credit, at)
+        if credit.mass is not None:
+            total[:, i] = _per_mass(pool, total[:, i], credit.mass, at)
         if covariance is not None:
             slope[i] = pool.by_position(credit.slope * at.cell)
     norm, norm_slope = pool.sessions, np.zeros(pool.depth)
@@ -191,6 +193,19 @@ def query_totals(pool: Pool, credit: Credit, at: Discounts) -> FloatArray:
     if credit.document is not None:
         by_document = by_document + at.document * credit.document * pool.ordered
     return pool.by_query(by_document)
+
+
+def _per_mass(pool: Pool, total: FloatArray, mass: FloatArray, at: Discounts) -> FloatArray:
+    """(queries,) t_q with sum_q t_q = R L, R = sum_q T_q / sum_q M_q, and the influence of R L.
+
+    M_q is the total had all impressions been clicked, L_q what it is expected to be, lambda summed
+    over the slots; t_q = R L_q + (T_q - R M_q) L / M.
+    """
+    found = pool.by_query(pool.by_document(mass * at.cell))
+    hoped = pool.by_query(pool.by_document(pool.impressions * at.slot))
+    ratio = total.sum() / max(found.sum(), 1e-300)
+    by_query = ratio * hoped + (total - ratio * found) * hoped.sum() / max(found.sum(), 1e-300)
+    return np.asarray(by_query)
 
 
 def covariance_of_people(
@@ -244,7 +259,7 @@ def _cell_of_row(pool: Pool, in_baseline: BoolArray) -> IntArray:
     cell = np.full(len(log.position), -1)
     of_baseline = in_baseline[ragged.list_of_row(log.indptr)]
     part = log if in_baseline.all() else log.take(in_baseline)
-    cell[of_baseline] = cell_of[slates_of(part)[1]]
+    cell[of_baseline] = cell_of[slates_of(part, by_propensity=True)[1]]
     return cell
 
 
