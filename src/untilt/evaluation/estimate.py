@@ -25,6 +25,7 @@ from untilt.evaluation.by_default import (
     untested_share,
 )
 from untilt.evaluation.clip_curve import best_clip, clip_curve_evaluator
+from untilt.evaluation.evaluators import LoggedPropensityEvaluator
 from untilt.evaluation.judged import memory_facts
 from untilt.evaluation.pool import (
     Among,
@@ -37,7 +38,7 @@ from untilt.evaluation.pool import (
     pool_of,
     with_option,
 )
-from untilt.evaluation.propensities import judge_of
+from untilt.evaluation.propensities import NOT_USED, balance_of
 from untilt.evaluation.results import Estimate, Estimates
 from untilt.evaluation.slots import (
     Discounts,
@@ -285,10 +286,16 @@ def estimate(
     named, bias = named_systems(systems), best_cells_first(bias)
     log = numbered_for(held_out_part(log, named) if held_out else log, bias)
     pool = pool_of(log, among, baseline, people=people)
-    by, balance, said = judge_of(
-        by, pool, named, metric, bias, unnamed=unnamed and relevance is None
-    )
-    data_choose = data_choose and by.takes("clip")
+    balance, said = None, ()
+    if pool.slate_propensity is not None and (by.matches_slots or (unnamed and relevance is None)):
+        logged = by if by.matches_slots else LoggedPropensityEvaluator()
+        cells, curve = cells_for(logged, pool), bias_for(logged, bias, pool.depth)
+        found = ordered_systems(cells, named, as_rank_metric(metric, curve))[0]
+        balance = balance_of(cells, found)
+        if balance.doubts and unnamed and bias is not None:
+            balance, said = None, (NOT_USED(why=balance.doubts[0]),)
+        else:
+            by, data_choose, said = logged, False, balance.doubts
     cells = cells_for(by, pool)
     curve = bias_for(by, bias, pool.depth)
     rank_metric = as_rank_metric(metric, curve)
@@ -308,13 +315,8 @@ def estimate(
     judge = _Judge(by, curve, used, interval, level, n_draws, seed)
     discounts, scores = ordered_systems(cells, named, rank_metric)
     found = judge.values(cells, discounts)
-    weights = uncertainty.click_weights(cells, found.credit)
-    if by.matches_slots:  # of the system that the fewest clicks tell of
-        credits = (
-            replace(found.credit, weight=found.credit.weight * at.cell) for at in discounts.values()
-        )
-        each = (uncertainty.click_weights(cells, credit) for credit in credits)
-        weights = min(each, key=lambda found: found.effective_n)
+    each = (uncertainty.click_weights(cells, found.credit, at.cell) for at in discounts.values())
+    weights = min(each, key=lambda weights: weights.effective_n)
     check = uncertainty.check_curve(pool, curve)
     of_system = _warnings_of_systems(found)
     of_memory = [memory_facts(log, system) for system in named.values()]
@@ -530,19 +532,15 @@ def _warnings_of_log(
         fields = {"n_queries": pool.n_queries, "effective_queries": effective}
         facts.append(FEW_EFFECTIVE_QUERIES(**fields))
     facts += _absence(evaluator, pool)
-    if bias is None:
+    if bias is None and not evaluator.matches_slots:
         no_interval = evaluator.unbiased().needs_bias
-        if evaluator.matches_slots and weights.effective_n < FEW_CLICKS:
-            n, largest = weights.n_clicks, weights.largest
-            fields = {"n_clicks": n, "largest_weight": largest}
-            facts.append(FEW_EFFECTIVE_CLICKS(effective_n=weights.effective_n, **fields))
         return (*facts, *([NO_INTERVAL(evaluator=by)] if no_interval else []))
     facts += _automatic_clicks(pool)
-    if evaluator.needs_bias and weights.effective_n < FEW_CLICKS:
+    if (evaluator.needs_bias or bias is None) and weights.effective_n < FEW_CLICKS:
         few = (
             FEW_EFFECTIVE_CLIP if evaluator.takes("clip") or not instead else FEW_EFFECTIVE_INSTEAD
         )
-        few = FEW_EFFECTIVE_CLICKS if weights.clipped_share > SOME else few
+        few = FEW_EFFECTIVE_CLICKS if weights.clipped_share > SOME or bias is None else few
         facts.append(
             few(
                 n_clicks=weights.n_clicks,
@@ -556,6 +554,8 @@ def _warnings_of_log(
         facts.append(CLICKS_UNSUPPORTED(share=weights.unsupported_share))
     if weights.clipped_share > SOME:
         facts.append(CLICKS_CLIPPED(share=weights.clipped_share))
+    if bias is None:
+        return tuple(facts)
     if not check.fits:
         instead_here = None if evaluator.corrects_trust else instead
         misfit = CURVE_MISFIT_INSTEAD if instead_here else CURVE_MISFIT

@@ -269,7 +269,7 @@ def _same_order(slots: Slots) -> tuple[Discounts, BoolArray]:
     ordered by their mean position, which is the logged order where lists agree.
     """
     pool = slots.pool
-    if pool.matches:  # lists that were drawn are not the order of any system
+    if pool.propensity is not None:  # lists that were drawn are not the order of any system
         return slots.discounts(None), np.zeros(pool.n_queries, dtype=bool)
     if pool.among != "list":
         scores = _shown_scores(pool)

@@ -86,7 +86,7 @@ class Pool(PositionCounts):
     people : whose sessions its lists are, where a column says so
     cell_row : (cells,) the row of the slates that each cell is, where it is one; see `by_session`
     slate_propensity : (rows of the slates,) logged propensities, where the log has them
-    matches : whether a cell counts for a system only as far as it keeps the document in its place
+    propensity : (cells,) where they count for systems only as far as these leave the document there
     """
 
     query_indptr: IntArray
@@ -101,13 +101,7 @@ class Pool(PositionCounts):
     people: People | None = None
     cell_row: IntArray | None = None
     slate_propensity: FloatArray | None = None
-    matches: bool = False
-
-    @property
-    def propensity(self) -> FloatArray:
-        """(cells,) of rows of the slates."""
-        assert self.slate_propensity is not None
-        return self.slate_propensity[self.cell_row]
+    propensity: FloatArray | None = None
 
     @property
     def n_queries(self) -> int:
@@ -254,12 +248,10 @@ def _baseline_slates(
 ) -> tuple[Slates, FloatArray, FloatArray | None]:
     """The distinct lists of the baseline, as the pool numbers them, their rows' clicks and p."""
     part = log if in_baseline.all() else log.take(in_baseline)
-    slates, row = slates_of(part, by_propensity=True)
+    slates, row = slates_of(part)
     clicks = sum_by(row, part.label * part.row_count, len(slates.document))
-    propensity = None
-    if part.propensity is not None:
-        propensity = np.ones(len(clicks))
-        propensity[row] = part.propensity
+    p = part.propensity
+    p = None if p is None else p[np.unique(row, return_index=True)[1]]
     number = np.empty(log.n_documents, dtype=np.int64)
     number[document] = np.arange(len(document))
     renamed = replace(
@@ -268,7 +260,7 @@ def _baseline_slates(
         document=number[slates.document],
         n_documents=len(document),
     )
-    return renamed, clicks, propensity
+    return renamed, clicks, p
 
 
 def _sessions_of_documents(
@@ -432,12 +424,12 @@ def cells_for(evaluator: Evaluator, pool: Pool) -> Pool:
     """The pool with the cells that an evaluator gives credit to."""
     if evaluator.pools_documents:
         return pool
-    if evaluator.matches_slots and pool.slate_propensity is None:
-        raise OptionError(
-            f"the evaluator {evaluator} needs the probabilities that the lists were drawn by: read "
-            "a log with a column `propensity` (⟦columns={'propensity': 'your column'}⟧)."
-        )
-    return replace(pool.by_session(), matches=evaluator.matches_slots)
+    if not evaluator.matches_slots:
+        return pool.by_session()
+    if (p := pool.slate_propensity) is None:
+        raise OptionError(f"the evaluator {evaluator} needs a log with a column `propensity`.")
+    cells = pool.by_session()
+    return replace(cells, propensity=p[cells.cell_row])
 
 
 def parse_evaluator(evaluator: str | Evaluator | None = None) -> Evaluator:

@@ -42,7 +42,7 @@ from untilt._core.threads import Share, parallel_kernel
 from untilt.bias.curve import PositionBias
 from untilt.catalog import methods
 from untilt.data.layout import by_rank, ranks_of
-from untilt.data.slates import ranks, slot_discounts
+from untilt.data.slates import ranks, shown_positions, slot_discounts
 from untilt.errors import OptionError, did_you_mean
 from untilt.evaluation.judged import Predicts
 from untilt.evaluation.pool import Pool
@@ -214,7 +214,7 @@ class Slots:
     def discounts(self, scores: FloatArray | None) -> Discounts:
         """Of a system by its scores (documents,); of the logged order without."""
         pool = self.pool
-        if pool.matches:
+        if pool.propensity is not None:
             own = self.weights[pool.slates.position_index]
             return self.of_rows(own * self._kept(scores))._replace(slot=own[pool.cell_row])
         if pool.cell_row is not None:
@@ -254,7 +254,7 @@ class Slots:
         """(rows of the slates,) chance that a system shows the document where it was shown.
 
         That of the logged order is the propensity. The documents of a list fill its slots; those of
-        a query fill all positions that its sessions have, also where a session is one slot alone.
+        a query fill the positions that occur, also where a session is one slot alone.
         """
         pool, slates = self.pool, self.pool.slates
         if scores is None:
@@ -263,14 +263,9 @@ class Slots:
             ahead, same = _ranks_by_query(slates.indptr, scores[slates.document])
             place = ragged.index_in_list(slates.indptr)
         else:
-            ahead, same = (
-                each[slates.document] for each in _ranks_by_query(pool.query_indptr, scores)
-            )
-            query = np.repeat(slates.query, ragged.lengths(slates.indptr)).astype(np.int64)
-            occurs, place = np.unique(
-                query * slates.depth + slates.position_index, return_inverse=True
-            )
-            place = place - np.searchsorted(occurs, query * slates.depth)
+            of_documents = _ranks_by_query(pool.query_indptr, scores)
+            ahead, same = (each[slates.document] for each in of_documents)
+            place = shown_positions(slates.position_index)[1]
         return np.where((ahead <= place) & (place < ahead + same), 1 / same, 0.0)
 
     def _by_row(self, scores: FloatArray | None) -> FloatArray:

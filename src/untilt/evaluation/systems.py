@@ -196,16 +196,16 @@ def query_totals(pool: Pool, credit: Credit, at: Discounts) -> FloatArray:
 
 
 def _per_mass(pool: Pool, total: FloatArray, mass: FloatArray, at: Discounts) -> FloatArray:
-    """(queries,) t_q with sum_q t_q = R L, R = sum_q T_q / sum_q M_q, and the influence of R L.
+    """(queries,) t_q with sum_q t_q = R L, R = sum_q T_q / M, and the influence of queries on R L.
 
     M_q is the total had all impressions been clicked, L_q what it is expected to be, lambda summed
     over the slots; t_q = R L_q + (T_q - R M_q) L / M.
     """
-    found = pool.by_query(pool.by_document(mass * at.cell))
-    hoped = pool.by_query(pool.by_document(pool.impressions * at.slot))
-    ratio = total.sum() / max(found.sum(), 1e-300)
-    by_query = ratio * hoped + (total - ratio * found) * hoped.sum() / max(found.sum(), 1e-300)
-    return np.asarray(by_query)
+    credits = (mass * at.cell, pool.impressions * at.slot)
+    found, hoped = (pool.by_query(pool.by_document(each)) for each in credits)
+    whole = max(found.sum(), 1e-300)
+    ratio = total.sum() / whole
+    return np.asarray(ratio * hoped + (total - ratio * found) * hoped.sum() / whole)
 
 
 def covariance_of_people(
@@ -259,7 +259,7 @@ def _cell_of_row(pool: Pool, in_baseline: BoolArray) -> IntArray:
     cell = np.full(len(log.position), -1)
     of_baseline = in_baseline[ragged.list_of_row(log.indptr)]
     part = log if in_baseline.all() else log.take(in_baseline)
-    cell[of_baseline] = cell_of[slates_of(part, by_propensity=True)[1]]
+    cell[of_baseline] = cell_of[slates_of(part)[1]]
     return cell
 
 

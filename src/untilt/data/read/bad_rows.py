@@ -54,10 +54,7 @@ _FIXES = {
     "log.bad-random": (
         "the flag for random order is 1 or true where the list was shown in random order, else 0"
     ),
-    "log.bad-propensity": (
-        "it is the probability with which the logging policy showed the document at this position, "
-        "1 where nothing was drawn; ⟦pass columns={{'propensity': None}}⟧ if the column is another"
-    ),
+    "log.bad-propensity": "write 1 where none was drawn, or ⟦pass columns={{'propensity': None}}⟧",
     "log.bad-count": (
         "count says how many sessions the row stands for; ⟦pass columns={{'count': None}}⟧ if not"
     ),

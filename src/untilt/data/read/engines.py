@@ -192,14 +192,12 @@ def collapse_sql(
     roles = {role: named.get(role) or role for role in REQUIRED}
     for role in (*OPTIONAL, FLAG, VERSION):
         theirs = named.get(role)
-        if theirs is not None and role != "timestamp":
+        if theirs is not None and role not in ("timestamp", PROPENSITY):
             roles[role] = theirs
-    chosen = {name: named.get(name) or name for name in (label, *labels)}
-    if PROPENSITY in roles:
-        chosen[PROPENSITY] = roles.pop(PROPENSITY)
+    more = [] if named.get(PROPENSITY) is None else [PROPENSITY]
     layout = ColumnRoles(
         roles,
-        chosen,
+        {name: named.get(name) or name for name in (label, *labels, *more)},
         {name: (name,) for name in features},
         {name: named.get(name) or name for name in context},
     )
