@@ -101,9 +101,8 @@ def _check_log(
             "Write the log that it was made of."
         )
     cell = CELL if isinstance(log.layout, Grid) else ()
-    _check_names(
-        [*REQUIRED, *cell, *OPTIONAL, *version, *(each for each in labels if each != PROPENSITY)]
-    )
+    taken = [each for each in OPTIONAL if each != PROPENSITY or log.propensity is None]
+    _check_names([*REQUIRED, *cell, *taken, *version, *labels])
     _check_names([*KEYS, *version, *features])
     if np.any(ragged.lengths(log.indptr) == 0):
         raise BadRowsError(

@@ -38,7 +38,7 @@ from untilt.evaluation.pool import (
     pool_of,
     with_option,
 )
-from untilt.evaluation.propensities import NOT_USED, balance_of
+from untilt.evaluation.propensities import NOT_USED, Balance, balance_of
 from untilt.evaluation.results import Estimate, Estimates
 from untilt.evaluation.slots import (
     Discounts,
@@ -286,14 +286,15 @@ def estimate(
     named, bias = named_systems(systems), best_cells_first(bias)
     log = numbered_for(held_out_part(log, named) if held_out else log, bias)
     pool = pool_of(log, among, baseline, people=people)
-    balance, said = None, ()
+    balance: Balance | None = None
+    said: tuple[Fact, ...] = ()
     if pool.slate_propensity is not None and (by.matches_slots or (unnamed and relevance is None)):
         logged = by if by.matches_slots else LoggedPropensityEvaluator()
         cells, curve = cells_for(logged, pool), bias_for(logged, bias, pool.depth)
-        found = ordered_systems(cells, named, as_rank_metric(metric, curve))[0]
-        balance = balance_of(cells, found)
+        orders, _ = ordered_systems(cells, named, as_rank_metric(metric, curve))
+        balance = balance_of(cells, orders)
         if balance.doubts and unnamed and bias is not None:
-            balance, said = None, (NOT_USED(why=balance.doubts[0]),)
+            said, balance = (NOT_USED(why=balance.doubts[0]),), None
         else:
             by, data_choose, said = logged, False, balance.doubts
     cells = cells_for(by, pool)

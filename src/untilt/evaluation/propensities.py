@@ -55,6 +55,7 @@ class Balance(Portable):
 
 def balance_of(cells: Pool, discounts: Mapping[str, Discounts]) -> Balance:
     """Of the sessions of the baseline, and of these systems."""
+    assert cells.propensity is not None
     value, error = _balance(cells)
     sure = abs(value) > max(NEGLIGIBLE, SURE * error)
     doubts = [DISAGREE(ratio=1 + value, error=error)] if sure or error > MOST_ERROR else []
@@ -70,6 +71,7 @@ def _balance(pool: Pool) -> tuple[float, float]:
     """T and its error. With g_s the mean over the pairs of s, leaving it out moves the T of its
     place by 2 (g_s - T) / (N - 2)."""
     slates, p, lists = pool.slates, pool.slate_propensity, ragged.list_of_row(pool.slates.indptr)
+    assert p is not None
     n, k = np.asarray(slates.row_count, dtype=float), slates.position_index
     place = _drawn_alike(pool)[lists] * np.int64(slates.depth) + k
     place = np.unique(place, return_inverse=True)[1]
@@ -81,7 +83,8 @@ def _balance(pool: Pool) -> tuple[float, float]:
     n = np.where(sessions < 3, 0.0, n)  # of fewer none can be left out
     moved = np.where(n > 0, 2 * off / np.maximum(sessions - 2, 1), 0.0)
     error = np.sqrt(slates.count @ sum_by(lists, moved, slates.n_slates) ** 2)
-    return float(n @ pairs) / max(n.sum(), 1), float(error) / n.sum() if n.any() else np.inf
+    total = max(float(n.sum()), 1.0)
+    return float(n @ pairs) / total, float(error) / total if n.any() else np.inf
 
 
 def _drawn_alike(pool: Pool) -> IntArray:
