@@ -51,7 +51,7 @@ class DrawnWorld:
     @property
     def chances(self) -> FloatArray:
         """(kinds, queries, documents, slots) with which a document stands in a slot."""
-        kinds, queries, documents, slots = self.clicks.shape
+        slots = self.clicks.shape[3]
         found = np.zeros(self.clicks.shape)
         for order, p in zip(self.orders, np.moveaxis(self.policy, -1, 0), strict=True):
             found[:, :, order, np.arange(slots)] += p[..., None]

@@ -285,7 +285,8 @@ class DoublyRobustEvaluator(_Clips):
 
 @method(
     "evaluator", "logged-propensities", title="Logged propensities", order=100,
-    needs=("propensity",), choose=("evaluate", "run"), reference="horvitz1952",
+    needs=("propensity",), takes=("self_normalised",), choose=("evaluate", "run"),
+    reference="swaminathan2015selfnormalized",
     note="clicks where the ranker leaves the document in its place, divided by logged propensities",
 )  # fmt: skip
 @dataclass(frozen=True)
