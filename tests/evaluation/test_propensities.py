@@ -36,6 +36,11 @@ def scores_of(log: ut.ClickLog, scores: FloatArray) -> FloatArray:
     return scores[log.query_id.astype(int)[log.doc_query], log.doc_id.astype(int)]
 
 
+def both(log: ut.ClickLog, scores: FloatArray) -> dict[str, Any]:
+    """The shown order and a new one."""
+    return {"shown": ut.shown, "new": scores_of(log, scores)}
+
+
 # ---- unbiased: every outcome as often as it is likely
 
 WEIGHT = {(0, 1): 3, (0, 2): 1, (1, 0): 2, (1, 2): 4, (2, 0): 1, (2, 1): 1}  # of 12, by list
@@ -90,8 +95,7 @@ def test_counts_are_repeated_sessions_and_a_slow_twin_agrees() -> None:
     values = []
     for table, collapse in ((rows, True), (rows, False), (rows.assign(count=2), True), (again, 1)):
         log = ut.read_log(table, collapse=bool(collapse))
-        system = scores_of(log, scores)
-        found = estimate(log, {"shown": ut.shown, "new": system}, metric=CLICKS, evaluator=BY)
+        found = estimate(log, both(log, scores), metric=CLICKS, evaluator=BY)
         assert found.balance is not None
         entry = found["new"]
         values.append((entry.value, entry.std_error))
@@ -138,7 +142,7 @@ def test_intervals_cover_where_the_policy_knows_what_sessions_want(by: str) -> N
         scores = world.clicks.mean(axis=(0, 3))
         truth, now = world.value(scores), float((world.chances * world.clicks).sum((2, 3)).mean())
         for part in parts:
-            systems = {"shown": ut.shown, "new": scores_of(log, scores)}
+            systems = both(log, scores)
             found = estimate(part, systems, metric=CLICKS, evaluator=by)
             gap = found.compare("shown")["new"].interval
             inside.append((truth in found["new"].interval, truth - now in gap))
@@ -186,7 +190,7 @@ def test_it_is_the_default_where_propensities_pass_and_says_why_where_not() -> N
     world = DrawnWorld.made(rng, queries=40, documents=3, slots=3)
     rows = world.log(rng, 60)
     log, curve = ut.read_log(rows), ut.PowerLaw(1.0)
-    systems = {"shown": ut.shown, "new": scores_of(log, world.clicks.mean(axis=(0, 3)))}
+    systems = both(log, world.clicks.mean(axis=(0, 3)))
     assert estimate(log, systems).evaluator == BY
     found = estimate(log, systems, curve)
     assert found.evaluator == BY
@@ -213,7 +217,7 @@ def test_lists_that_show_a_part_of_the_documents_are_not_ordered_by_propensities
     rng = np.random.default_rng(2)
     world = DrawnWorld.made(rng, queries=30, documents=4, slots=2)
     log = ut.read_log(world.log(rng, 200))
-    systems = {"shown": ut.shown, "new": scores_of(log, world.clicks.mean(axis=(0, 3)))}
+    systems = both(log, world.clicks.mean(axis=(0, 3)))
     assert estimate(log, systems, ut.PowerLaw(1.0)).evaluator != BY
     assert estimate(log, systems, ut.PowerLaw(1.0), among="shown").evaluator == BY
 
@@ -224,7 +228,7 @@ def test_clicks_of_equal_weight_are_those_that_tell_of_the_new_order() -> None:
     rows = world.log(rng, 40)
     log = ut.read_log(rows)
     scores = world.clicks.mean(axis=(0, 3))
-    system = {"shown": ut.shown, "new": scores_of(log, scores)}
+    system = both(log, scores)
     found = estimate(log, system, metric=CLICKS, evaluator=BY)
     place = np.argsort(np.argsort(-scores, axis=1), axis=1)
     w = (rows.click / rows.propensity)[place[rows.query_id, rows.doc_id] == rows.position - 1]
@@ -238,7 +242,7 @@ def test_clicks_of_equal_weight_are_those_that_tell_of_the_new_order() -> None:
 
 def decision_of(rows: pd.DataFrame, scores: FloatArray, **options: Any) -> Decision:
     log = ut.read_log(rows)
-    systems = {"shown": ut.shown, "new": scores_of(log, scores)}
+    systems = both(log, scores)
     curve = PositionBias(np.ones(3), method="assumed")
     found = estimate(log, systems, curve, metric=CLICKS, **options)
     held_out = HeldOut.of(found, "new", baseline="shown")
@@ -278,7 +282,7 @@ def test_two_policies_of_open_bandit_agree_on_the_click_rate_of_chance(data_dir:
     for ranker in ("bts", "shuffle"):
         rows = table[table.ranker == ranker]
         log = ut.read_log(rows)
-        systems = {"shown": ut.shown, "any": np.zeros(log.n_documents)}
+        systems: dict[str, Any] = {"shown": ut.shown, "any": np.zeros(log.n_documents)}
         values = estimate(log, systems, metric=CLICKS, among="shown")
         assert values.evaluator == BY
         assert values["shown"].value == pytest.approx(rows.click.mean())
@@ -289,7 +293,7 @@ def test_two_policies_of_open_bandit_agree_on_the_click_rate_of_chance(data_dir:
         assert abs(values.balance.value) < 3 * values.balance.std_error
         found.append(values["any"].value)
         errors.append(float(each.std() / np.sqrt(len(each))))
-    assert abs(found[0] - found[1]) < 3 * np.hypot(*errors)
+    assert abs(found[0] - found[1]) < 3 * np.hypot(errors[0], errors[1])
     assert found[1] == pytest.approx(table[table.ranker == "shuffle"].click.mean())
 
 

@@ -239,10 +239,12 @@ def estimate(
     ----------
     systems : name -> a ranker (`predict`), an array with one score per document of the log, or
         `untilt.shown`, the logged order. Equal scores share their ranks
-    bias : `PositionBias`, a curve, or an array of theta; raw clicks and a relevance model need none
+    bias : `PositionBias`, a curve, or an array of theta; raw clicks, a relevance model and logged
+        propensities need none
     metric : "dcg@k", "precision@k", "arp", "reciprocal@k", a `RankMetric` or a function of rank
     evaluator : such as `ClippedEvaluator(0.1)`, or its text "clipped:clip=0.1". Where not given
-        what lists are decides (`untilt.evaluation.by_default`): policy-aware, own clicks or both
+        propensities that the log confirms (`untilt.evaluation.propensities`), else what lists are
+        decides (`untilt.evaluation.by_default`): policy-aware, own clicks or both
     clip, relevance : options of the evaluator, for one that is given by its name. The clip is the
         least propensity that a click is divided by; "auto" chooses it by estimated mean squared
         error (see `untilt.clip_curve`). relevance is a relevance model: (documents,) probabilities

@@ -61,9 +61,10 @@ def balance_of(cells: Pool, discounts: Mapping[str, Discounts]) -> Balance:
     doubts = [DISAGREE(ratio=1 + value, error=error)] if sure or error > MOST_ERROR else []
     for name, at in discounts.items():
         chances = at.cell / cells.propensity / max(float(cells.impressions @ at.slot), 1e-300)
-        mass, spread = cells.impressions @ chances, np.sqrt(cells.impressions @ chances**2)
+        mass = float(cells.impressions @ chances)
+        spread = float(np.sqrt(cells.impressions @ chances**2))
         if spread > MOST_MASS_ERROR or mass < min(LEAST_MASS, 1 - 2 * spread):
-            doubts.append(UNSUPPORTED(system=name, mass=float(mass), error=float(spread)))
+            doubts.append(UNSUPPORTED(system=name, mass=mass, error=spread))
     return Balance(value, error, tuple(doubts))
 
 

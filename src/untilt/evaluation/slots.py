@@ -265,7 +265,7 @@ class Slots:
         else:
             of_documents = _ranks_by_query(pool.query_indptr, scores)
             ahead, same = (each[slates.document] for each in of_documents)
-            place = shown_positions(slates.position_index)[1]
+            place = shown_positions(slates.position_index)[1].astype(np.int64)
         return np.where((ahead <= place) & (place < ahead + same), 1 / same, 0.0)
 
     def _by_row(self, scores: FloatArray | None) -> FloatArray:
