@@ -311,9 +311,9 @@ class LoggedPropensityEvaluator(Evaluator):
     def credit(self, pool: Pool, bias: PositionBias) -> Credit:  # noqa: ARG002
         """Each click counts 1 / p."""
         assert pool.propensity is not None
-        weight, no = 1 / pool.propensity, np.zeros(len(pool.clicks), dtype=bool)
+        weight = 1 / pool.propensity
         mass = pool.impressions * weight if self.self_normalised else None
-        return Credit(pool.clicks * weight, 0 * weight, weight, no, ~no, mass=mass)
+        return Credit(pool.clicks * weight, 0 * weight, weight, weight < 0, weight > 0, mass=mass)
 
     def scale(self, bias: PositionBias) -> Fact:  # noqa: ARG002
         """Clicks at the new positions."""

@@ -169,8 +169,6 @@ def sums_of_discounts(
     slope = np.zeros((len(discounts), pool.depth))
     for i, at in enumerate(discounts):
         total[:, i] = query_totals(pool, credit, at)
-        if credit.mass is not None:
-            total[:, i] = _per_mass(pool, total[:, i], credit.mass, at)
         if covariance is not None:
             slope[i] = pool.by_position(credit.slope * at.cell)
     norm, norm_slope = pool.sessions, np.zeros(pool.depth)
@@ -192,7 +190,8 @@ def query_totals(pool: Pool, credit: Credit, at: Discounts) -> FloatArray:
     by_document = pool.by_document(credit.cell * at.cell)
     if credit.document is not None:
         by_document = by_document + at.document * credit.document * pool.ordered
-    return pool.by_query(by_document)
+    total = pool.by_query(by_document)
+    return total if credit.mass is None else _per_mass(pool, total, credit.mass, at)
 
 
 def _per_mass(pool: Pool, total: FloatArray, mass: FloatArray, at: Discounts) -> FloatArray:
