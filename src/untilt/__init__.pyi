@@ -75,6 +75,7 @@ from untilt.evaluation.evaluators import ClippedEvaluator as ClippedEvaluator
 from untilt.evaluation.evaluators import DirectEvaluator as DirectEvaluator
 from untilt.evaluation.evaluators import DoublyRobustEvaluator as DoublyRobustEvaluator
 from untilt.evaluation.evaluators import IPSEvaluator as IPSEvaluator
+from untilt.evaluation.evaluators import LoggedPropensityEvaluator as LoggedPropensityEvaluator
 from untilt.evaluation.evaluators import NaiveEvaluator as NaiveEvaluator
 from untilt.evaluation.evaluators import PolicyAwareEvaluator as PolicyAwareEvaluator
 from untilt.evaluation.evaluators import SNIPSEvaluator as SNIPSEvaluator

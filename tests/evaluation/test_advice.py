@@ -11,7 +11,11 @@ from untilt.bias.curve import PositionBias
 from untilt.data.clicklog import ClickLog
 from untilt.evaluation.estimate import estimate
 
-EVALUATORS = [each.name for each in catalog.methods("evaluator") if "relevance" not in each.needs]
+EVALUATORS = [
+    each.name
+    for each in catalog.methods("evaluator")
+    if not {"relevance", "propensity"} & {*each.needs}
+]
 # What can be wrong with a log or a bias, each alone and together with the others.
 CONDITIONS = ("few clicks", "documents absent", "trust bias", "curve that does not fit")
 CASES = [c for n in range(5) for c in itertools.combinations(CONDITIONS, n)]

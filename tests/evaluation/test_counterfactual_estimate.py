@@ -20,7 +20,7 @@ from untilt.evaluation.slots import RankMetric
 from untilt.evaluation.systems import shown
 from untilt.facts import codes
 
-EVALUATORS = catalog.names("evaluator")
+EVALUATORS = [each.name for each in catalog.methods("evaluator") if "propensity" not in each.needs]
 NEED_BIAS = [each.name for each in catalog.methods("evaluator") if "bias" in each.needs]
 DEPTH = 4
 THETA = np.array([1.0, 0.6, 0.35, 0.2])

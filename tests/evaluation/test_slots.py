@@ -13,7 +13,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.limits import DroppedRowsWarning
 from untilt.errors import OptionError
 
-EVALUATORS = catalog.names("evaluator")
+EVALUATORS = [each.name for each in catalog.methods("evaluator") if "propensity" not in each.needs]
 DEPTH = 14
 THETA = 1 / np.arange(1, DEPTH + 1) ** 0.8
 BIAS = PositionBias(

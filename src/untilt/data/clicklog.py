@@ -19,6 +19,7 @@ from untilt.data.layout import AnyLayout, ranks_of
 from untilt.data.limits import DEEPEST, DroppedRowsWarning, too_deep
 from untilt.errors import BadRowsError, OptionError, ShapeError
 
+PROPENSITY = "propensity"  # the column of that name
 HALVES = 2  # values of the time where equal sessions of each half are merged
 
 
@@ -45,7 +46,8 @@ class ClickLog(Portable):
     features : (documents, d) float32, or None
     ranker : (lists,) index into `ranker_names` of the system that made the list, or None
     time : (lists,) when it was shown, any increasing number, or None
-    extra_labels : further feedback columns, name -> (rows,)
+    extra_labels : further feedback columns, name -> (rows,); "propensity" is the probability with
+        which the logging policy showed the document at this position in this session
     context : what is known of the sessions of a list (device, hour), name -> (lists,) numbers or
         text; sessions of different contexts are different lists
     item : (documents,) which (query, document) each is a version of, numbered 0, 0, 1, 2, 2, ...:
@@ -234,6 +236,11 @@ class ClickLog(Portable):
             if self.layout is None
             else ranks_of(self.layout, self.depth)[self.position - 1]
         )
+
+    @property
+    def propensity(self) -> arrays.FloatArray | None:
+        """(rows,) with which the logging policy showed the document there; None where not known."""
+        return self.extra_labels.get(PROPENSITY)
 
     @property
     def is_binary(self) -> bool:
@@ -520,6 +527,9 @@ def _check_rows(log: ClickLog) -> None:
     for name, column in (("label", log.label), *log.extra_labels.items()):
         bad = ~(np.isfinite(column) & (column >= 0))
         _refuse(log, bad, f"{name} is missing, infinite or negative", "feedback is a number >= 0")
+    if log.propensity is not None:
+        bad = (log.propensity <= 0) | (log.propensity > 1)
+        _refuse(log, bad, "a propensity that is no probability", "it is above 0 and at most 1")
     order = ragged.order_within_lists(log.indptr, log.position)
     owner, sorted_position = ragged.list_of_row(log.indptr)[order], log.position[order]
     twice = np.zeros(len(order), dtype=bool)

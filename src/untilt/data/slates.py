@@ -143,14 +143,17 @@ def merge_slates(lists: Slates, slate_of_list: IntArray) -> tuple[Slates, IntArr
 def slates_of(log: ClickLog, *, by_slots: bool = False) -> tuple[Slates, IntArray]:
     """The distinct slates of a log, by query, and the row that each row of the log went to.
 
+    Lists whose logged propensities differ are slates of their own.
+
     by_slots : merge lists also where the same documents fill the same slots in another arrangement,
         which a ranker orders alike; their rows hold the documents in order of their index then
     """
     document = log.document
+    apart = [] if by_slots or log.propensity is None else [log.propensity]
     if by_slots:
         rows = ragged.order_within_lists(log.indptr, log.document)
         document = log.document[rows]
-    groups = group_equal_lists(log.indptr, [document, log.position], [log.query])
+    groups = group_equal_lists(log.indptr, [document, log.position, *apart], [log.query])
     order = np.argsort(log.query[groups.first], kind="stable")
     first = groups.first[order]
     rank = np.empty(len(order), dtype=np.int64)

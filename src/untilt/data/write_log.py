@@ -16,7 +16,7 @@ from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, IntArray
 from untilt._core.files import replacing
 from untilt._core.paths import is_utf8
 from untilt._core.progress import progress
-from untilt.data.clicklog import ClickLog
+from untilt.data.clicklog import PROPENSITY, ClickLog
 from untilt.data.layout import Grid
 from untilt.data.read.columns import CELL, KEYS, OPTIONAL, REQUIRED, VERSION
 from untilt.data.read.database import Database, is_plain, literal, local, open_database, quoted
@@ -97,7 +97,8 @@ def _check_log(
             "Write the log that it was made of."
         )
     cell = CELL if isinstance(log.layout, Grid) else ()
-    _check_names([*REQUIRED, *cell, *OPTIONAL, *version, *labels])
+    taken = [each for each in OPTIONAL if each != PROPENSITY or log.propensity is None]
+    _check_names([*REQUIRED, *cell, *taken, *version, *labels])
     _check_names([*KEYS, *version, *features])
     if np.any(ragged.lengths(log.indptr) == 0):
         raise BadRowsError(

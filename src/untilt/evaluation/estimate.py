@@ -25,6 +25,7 @@ from untilt.evaluation.by_default import (
     untested_share,
 )
 from untilt.evaluation.clip_curve import best_clip, clip_curve_evaluator
+from untilt.evaluation.evaluators import LoggedPropensityEvaluator
 from untilt.evaluation.judged import memory_facts
 from untilt.evaluation.pool import (
     Among,
@@ -37,6 +38,7 @@ from untilt.evaluation.pool import (
     pool_of,
     with_option,
 )
+from untilt.evaluation.propensities import NOT_USED, Balance, balance_of
 from untilt.evaluation.results import Estimate, Estimates
 from untilt.evaluation.slots import (
     Discounts,
@@ -237,10 +239,12 @@ def estimate(
     ----------
     systems : name -> a ranker (`predict`), an array with one score per document of the log, or
         `untilt.shown`, the logged order. Equal scores share their ranks
-    bias : `PositionBias`, a curve, or an array of theta; raw clicks and a relevance model need none
+    bias : `PositionBias`, a curve, or an array of theta; raw clicks, a relevance model and logged
+        propensities need none
     metric : "dcg@k", "precision@k", "arp", "reciprocal@k", a `RankMetric` or a function of rank
     evaluator : such as `ClippedEvaluator(0.1)`, or its text "clipped:clip=0.1". Where not given
-        what lists are decides (`untilt.evaluation.by_default`): policy-aware, own clicks or both
+        propensities that the log confirms (`untilt.evaluation.propensities`), else what lists are
+        decides (`untilt.evaluation.by_default`): policy-aware, own clicks or both
     clip, relevance : options of the evaluator, for one that is given by its name. The clip is the
         least propensity that a click is divided by; "auto" chooses it by estimated mean squared
         error (see `untilt.clip_curve`). relevance is a relevance model: (documents,) probabilities
@@ -284,6 +288,17 @@ def estimate(
     named, bias = named_systems(systems), best_cells_first(bias)
     log = numbered_for(held_out_part(log, named) if held_out else log, bias)
     pool = pool_of(log, among, baseline, people=people)
+    balance: Balance | None = None
+    said: tuple[Fact, ...] = ()
+    if pool.slate_propensity is not None and (by.matches_slots or (unnamed and relevance is None)):
+        logged = by if by.matches_slots else LoggedPropensityEvaluator()
+        cells, curve = cells_for(logged, pool), bias_for(logged, bias, pool.depth)
+        orders, _ = ordered_systems(cells, named, as_rank_metric(metric, curve))
+        balance = balance_of(cells, orders)
+        if balance.doubts and unnamed and bias is not None:
+            said, balance = (NOT_USED(why=balance.doubts[0]),), None
+        else:
+            by, data_choose, said = logged, False, balance.doubts
     cells = cells_for(by, pool)
     curve = bias_for(by, bias, pool.depth)
     rank_metric = as_rank_metric(metric, curve)
@@ -291,12 +306,11 @@ def estimate(
         like = clip_curve_evaluator(by)
         by = with_option(by, "clip", best_clip(cells, named, curve, rank_metric, like))
     own: Evaluator | None = None
-    said: tuple[Fact, ...] = ()
     used = curve if by.unbiased().needs_bias and bias is not None else None
     if used is not None:
         varies = variation_of(log, assigned, levels=False)
         if used.rests_on == "repeated positions" and varies.source in CONDITIONS:
-            said = (IF_EVIDENCE(condition=CONDITIONS[varies.source]),)
+            said = (*said, IF_EVIDENCE(condition=CONDITIONS[varies.source]))
         if unnamed and among == "list":
             production = log.take(baseline_lists(log, baseline))
             by, own, more = evaluators_of(production, varies, curve, by)
@@ -304,7 +318,8 @@ def estimate(
     judge = _Judge(by, curve, used, interval, level, n_draws, seed)
     discounts, scores = ordered_systems(cells, named, rank_metric)
     found = judge.values(cells, discounts)
-    weights = uncertainty.click_weights(cells, found.credit)
+    each = (uncertainty.click_weights(cells, found.credit, at.cell) for at in discounts.values())
+    weights = min(each, key=lambda weights: weights.effective_n)
     check = uncertainty.check_curve(pool, curve)
     of_system = _warnings_of_systems(found)
     of_memory = [memory_facts(log, system) for system in named.values()]
@@ -340,10 +355,12 @@ def estimate(
         sums=found.sums,
         inputs=Inputs(cells, discounts, scores, by, curve, rank_metric, baseline),
         unbiased=found.unbiased,
+        balance=balance,
     ).within_bounds()
     if own is not None:
         estimates = estimates.with_intervals_of(own)
     estimates = _with_untested(estimates, named)
+    unshown = unshown and not by.matches_slots  # nothing is known of a place that it never had
     return _with_unshown(estimates, named, judge, pool) if unshown else estimates
 
 
@@ -487,7 +504,7 @@ def _warning_of_unshown(unshown: Unshown, among: Among) -> list[Fact]:
 def _absence(evaluator: Evaluator, pool: Pool) -> list[Fact]:
     """Documents that sessions lack, where the evaluator takes them for irrelevant there."""
     by, absent = evaluator.name, pool.absent_share
-    if evaluator.pools_documents or absent <= SOME:
+    if evaluator.pools_documents or evaluator.matches_slots or absent <= SOME:
         return []
     # All advice leads to the default evaluator, which gives none but to clip: it never goes round.
     instead = parse_evaluator(None).name
@@ -518,15 +535,15 @@ def _warnings_of_log(
         fields = {"n_queries": pool.n_queries, "effective_queries": effective}
         facts.append(FEW_EFFECTIVE_QUERIES(**fields))
     facts += _absence(evaluator, pool)
-    if bias is None:
+    if bias is None and not evaluator.matches_slots:
         no_interval = evaluator.unbiased().needs_bias
         return (*facts, *([NO_INTERVAL(evaluator=by)] if no_interval else []))
     facts += _automatic_clicks(pool)
-    if evaluator.needs_bias and weights.effective_n < FEW_CLICKS:
+    if (evaluator.needs_bias or bias is None) and weights.effective_n < FEW_CLICKS:
         few = (
             FEW_EFFECTIVE_CLIP if evaluator.takes("clip") or not instead else FEW_EFFECTIVE_INSTEAD
         )
-        few = FEW_EFFECTIVE_CLICKS if weights.clipped_share > SOME else few
+        few = FEW_EFFECTIVE_CLICKS if weights.clipped_share > SOME or bias is None else few
         facts.append(
             few(
                 n_clicks=weights.n_clicks,
@@ -540,6 +557,8 @@ def _warnings_of_log(
         facts.append(CLICKS_UNSUPPORTED(share=weights.unsupported_share))
     if weights.clipped_share > SOME:
         facts.append(CLICKS_CLIPPED(share=weights.clipped_share))
+    if bias is None:
+        return tuple(facts)
     if not check.fits:
         instead_here = None if evaluator.corrects_trust else instead
         misfit = CURVE_MISFIT_INSTEAD if instead_here else CURVE_MISFIT

@@ -280,6 +280,46 @@ class DoublyRobustEvaluator(_Clips):
         return _pooled(pool, bias, self.clip, _probabilities(self.relevance, pool, bias))
 
 
+# By the probabilities that the lists of the log were drawn by.
+
+
+@method(
+    "evaluator", "logged-propensities", title="Logged propensities", order=100,
+    needs=("propensity",), takes=("self_normalised",), choose=("evaluate", "run"),
+    reference="swaminathan2015selfnormalized",
+    note="clicks where the ranker leaves the document in its place, divided by logged propensities",
+)  # fmt: skip
+@dataclass(frozen=True)
+class LoggedPropensityEvaluator(Evaluator):
+    r"""c pi / p, p the logged probability with which the document was shown at its position.
+
+    pi is the probability that the new ranker puts it there: 0 or 1, documents with equal scores
+    share. Then sum lambda_k c pi / p over the slots of a session is unbiased for the clicks at the
+    positions of the new ranker, each times lambda, whatever made people click
+    ([horvitz1952]_): no curve, no relevance. It assumes that propensities are right, that the
+    policy may show what the ranker shows (`untilt.evaluation.propensities` tests both), and that a
+    click depends on what stands in its own slot. The default where the log has propensities that
+    pass. `self_normalised` divides by the sum of lambda pi / p, and multiplies by what that is
+    expected to be: less noise where propensities are small, unbiased in the limit of many sessions
+    ([swaminathan2015selfnormalized]_).
+    """
+
+    self_normalised: bool = False
+    needs_bias = False
+    matches_slots = True
+
+    def credit(self, pool: Pool, bias: PositionBias) -> Credit:  # noqa: ARG002
+        """Each click counts 1 / p."""
+        assert pool.propensity is not None
+        weight = 1 / pool.propensity
+        mass = pool.impressions * weight if self.self_normalised else None
+        return Credit(pool.clicks * weight, 0 * weight, weight, weight < 0, weight > 0, mass=mass)
+
+    def scale(self, bias: PositionBias) -> Fact:  # noqa: ARG002
+        """Clicks at the new positions."""
+        return note("estimate.scale-clicks-there", "in clicks where the new order shows things")()
+
+
 # What the formulas share.
 
 

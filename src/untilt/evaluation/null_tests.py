@@ -213,7 +213,7 @@ def null_tests(
     same, agreeing = _same_order(slots)
     again = replace(orders, new=same).difference(by, curve, cells.clicks)[0]
     mean, spread = float("nan"), float("nan")
-    if log.is_binary:
+    if log.is_binary and not by.matches_slots:
         mean, spread = _permuted(orders, by, child_generator(seed, 22))
     clipping_bias, by_curve = _clipping_bias(orders, by, curve)
     return NullTests(
@@ -269,6 +269,8 @@ def _same_order(slots: Slots) -> tuple[Discounts, BoolArray]:
     ordered by their mean position, which is the logged order where lists agree.
     """
     pool = slots.pool
+    if pool.propensity is not None:  # lists that were drawn are not the order of any system
+        return slots.discounts(None), np.zeros(pool.n_queries, dtype=bool)
     if pool.among != "list":
         scores = _shown_scores(pool)
         return slots.discounts(scores), _agreeing_queries(pool, scores)

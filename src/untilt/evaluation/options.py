@@ -41,9 +41,9 @@ class JudgingOptions(AssignedOptions):
     evaluator: Annotated[
         str | None,
         Option(
-            "How position bias is taken out to judge by: {evaluator}. Not given: {default "
-            "evaluator} where each query and ranker has one list, else the interval of {default "
-            "evaluator} and that of each session's own clicks together.",
+            "How position bias is taken out to judge by: {evaluator}. Not given: propensities that "
+            "the log has and confirms; {default evaluator} where each query and ranker has one "
+            "list, else its interval and that of each session's own clicks together.",
             metavar="NAME",
         ),
     ] = None

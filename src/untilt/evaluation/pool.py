@@ -85,6 +85,8 @@ class Pool(PositionCounts):
     log : where all this was counted
     people : whose sessions its lists are, where a column says so
     cell_row : (cells,) the row of the slates that each cell is, where it is one; see `by_session`
+    slate_propensity : (rows of the slates,) logged propensities, where the log has them
+    propensity : (cells,) where they count for systems only as far as these leave the document there
     """
 
     query_indptr: IntArray
@@ -98,6 +100,8 @@ class Pool(PositionCounts):
     log: ClickLog
     people: People | None = None
     cell_row: IntArray | None = None
+    slate_propensity: FloatArray | None = None
+    propensity: FloatArray | None = None
 
     @property
     def n_queries(self) -> int:
@@ -202,7 +206,7 @@ def pool_of(
     document = document[np.argsort(log.doc_query[document], kind="stable")]
     query = log.doc_query[document]
     per_query = np.bincount(query, minlength=log.n_queries)[sessions > 0]
-    slates, clicks = _baseline_slates(log, in_baseline, document, sessions > 0)
+    slates, clicks, propensity = _baseline_slates(log, in_baseline, document, sessions > 0)
     observed, ordered = _sessions_of_documents(log, slates, document, sessions, among)
     return Pool(
         indptr=ragged.indptr_of(n_cells[document]),
@@ -222,6 +226,7 @@ def pool_of(
         baseline=said,
         log=log,
         people=persons,
+        slate_propensity=propensity,
     )
 
 
@@ -240,11 +245,13 @@ def _persons(log: ClickLog, column: str) -> IntArray:
 
 def _baseline_slates(
     log: ClickLog, in_baseline: BoolArray, document: IntArray, has_sessions: BoolArray
-) -> tuple[Slates, FloatArray]:
-    """The distinct lists of the baseline, numbered as in the pool, and the clicks on their rows."""
+) -> tuple[Slates, FloatArray, FloatArray | None]:
+    """The distinct lists of the baseline, as the pool numbers them, their rows' clicks and p."""
     part = log if in_baseline.all() else log.take(in_baseline)
     slates, row = slates_of(part)
     clicks = sum_by(row, part.label * part.row_count, len(slates.document))
+    p = part.propensity
+    p = None if p is None else p[np.unique(row, return_index=True)[1]]
     number = np.empty(log.n_documents, dtype=np.int64)
     number[document] = np.arange(len(document))
     renamed = replace(
@@ -253,7 +260,7 @@ def _baseline_slates(
         document=number[slates.document],
         n_documents=len(document),
     )
-    return renamed, clicks
+    return renamed, clicks, p
 
 
 def _sessions_of_documents(
@@ -341,6 +348,7 @@ class Credit:
     clipped, supported : (cells,) propensity below the clip; position known to the bias
     document : (documents,) credit per session from a relevance model, or None
     self_normalised : whether the summed `cell` takes the place of the sessions as divisor
+    mass : (cells,) credit had every impression been clicked, where values are divided by its sum
     """
 
     cell: FloatArray
@@ -350,6 +358,7 @@ class Credit:
     supported: BoolArray
     document: FloatArray | None = None
     self_normalised: bool = False
+    mass: FloatArray | None = None
 
 
 @dataclass(frozen=True)
@@ -367,11 +376,13 @@ class Evaluator(ABC):
         experiments too, not to one session: right also where whole queries are ranked and their
         sessions show different documents
     corrects_trust : whether eps+ and eps- of the bias are taken into account
+    matches_slots : whether a click counts only for systems that keep its document in its place
     """
 
     needs_bias: ClassVar[bool] = True
     pools_documents: ClassVar[bool] = False
     corrects_trust: ClassVar[bool] = False
+    matches_slots: ClassVar[bool] = False
 
     @abstractmethod
     def credit(self, pool: Pool, bias: PositionBias) -> Credit:
@@ -411,7 +422,14 @@ class Evaluator(ABC):
 
 def cells_for(evaluator: Evaluator, pool: Pool) -> Pool:
     """The pool with the cells that an evaluator gives credit to."""
-    return pool if evaluator.pools_documents else pool.by_session()
+    if evaluator.pools_documents:
+        return pool
+    if not evaluator.matches_slots:
+        return pool.by_session()
+    if (p := pool.slate_propensity) is None:
+        raise OptionError(f"the evaluator {evaluator} needs a log with a column `propensity`.")
+    cells = pool.by_session()
+    return replace(cells, propensity=p[cells.cell_row])
 
 
 def parse_evaluator(evaluator: str | Evaluator | None = None) -> Evaluator:

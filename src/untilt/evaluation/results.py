@@ -15,6 +15,7 @@ from untilt._core.statistics import Interval, MeanEstimate, check_level, holm
 from untilt.errors import OptionError, check_choice, did_you_mean
 from untilt.evaluation.estimate_view import count_text, difference_figure, estimate_sections
 from untilt.evaluation.pool import Among, Evaluator
+from untilt.evaluation.propensities import Balance
 from untilt.evaluation.slots import RankMetric
 from untilt.evaluation.systems import NOTHING, Inputs, extreme_curves
 from untilt.evaluation.uncertainty import (
@@ -96,7 +97,8 @@ class Estimates(View):
     data chose it. `inputs` is what they were computed from, for `sensitivity`. `unbiased` are the
     sums that errors and intervals are made from, those without a clip or with a relevance model
     corrected; None where there is no interval. `also` are the same systems by an evaluator whose
-    intervals these hold too.
+    intervals these hold too. `balance`: where values rest on logged propensities, whether the log
+    agrees with these.
 
     `if_nothing` and `if_as_shown` are the same systems ranking *all* candidates of each query, if
     those that nobody was shown are worth nothing, and as much as the shown ones (see
@@ -119,6 +121,7 @@ class Estimates(View):
     inputs: Inputs | None = None
     unbiased: Sums | None = None
     also: "Estimates | None" = None
+    balance: Balance | None = None
     if_nothing: "Estimates | None" = None
     if_as_shown: "Estimates | None" = None
 

@@ -42,7 +42,7 @@ from untilt._core.threads import Share, parallel_kernel
 from untilt.bias.curve import PositionBias
 from untilt.catalog import methods
 from untilt.data.layout import by_rank, ranks_of
-from untilt.data.slates import ranks, slot_discounts
+from untilt.data.slates import ranks, shown_positions, slot_discounts
 from untilt.errors import OptionError, did_you_mean
 from untilt.evaluation.judged import Predicts
 from untilt.evaluation.pool import Pool
@@ -179,11 +179,13 @@ def _reciprocal(name: str) -> RankMetric:
 class Discounts(NamedTuple):
     """lambda of one system at the cells of a pool and, where cells are pooled, by document.
 
-    `document` is the mean over the sessions in which the system orders the document.
+    `document` is the mean over the sessions in which the system orders the document. `slot` is
+    lambda at the cell's own position, where a click counts only for systems that leave it there.
     """
 
     cell: FloatArray
     document: FloatArray
+    slot: FloatArray = np.empty(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,6 +214,9 @@ class Slots:
     def discounts(self, scores: FloatArray | None) -> Discounts:
         """Of a system by its scores (documents,); of the logged order without."""
         pool = self.pool
+        if pool.propensity is not None:
+            own = self.weights[pool.slates.position_index]
+            return self.of_rows(own * self._kept(scores))._replace(slot=own[pool.cell_row])
         if pool.cell_row is not None:
             return self.of_rows(self._by_row(scores))
         return self._of_totals(self._by_document(scores))
@@ -244,6 +249,24 @@ class Slots:
         """(queries,) summed lambda of some documents, mean over the sessions of the baseline."""
         total = np.where(documents, self._by_document(scores), 0.0)
         return self.pool.by_query(total) / self.pool.sessions
+
+    def _kept(self, scores: FloatArray | None) -> FloatArray:
+        """(rows of the slates,) chance that a system shows the document where it was shown.
+
+        That of the logged order is the propensity. The documents of a list fill its slots; those of
+        a query fill the positions that occur, also where a session is one slot alone.
+        """
+        pool, slates = self.pool, self.pool.slates
+        if scores is None:
+            return np.asarray(pool.slate_propensity)
+        if pool.among == "list":
+            ahead, same = _ranks_by_query(slates.indptr, scores[slates.document])
+            place = ragged.index_in_list(slates.indptr)
+        else:
+            of_documents = _ranks_by_query(pool.query_indptr, scores)
+            ahead, same = (each[slates.document] for each in of_documents)
+            place = shown_positions(slates.position_index)[1].astype(np.int64)
+        return np.where((ahead <= place) & (place < ahead + same), 1 / same, 0.0)
 
     def _by_row(self, scores: FloatArray | None) -> FloatArray:
         """(rows of the slates,) lambda at the slot that the system gives to each row's document."""

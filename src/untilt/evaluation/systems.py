@@ -190,7 +190,21 @@ def query_totals(pool: Pool, credit: Credit, at: Discounts) -> FloatArray:
     by_document = pool.by_document(credit.cell * at.cell)
     if credit.document is not None:
         by_document = by_document + at.document * credit.document * pool.ordered
-    return pool.by_query(by_document)
+    total = pool.by_query(by_document)
+    return total if credit.mass is None else _per_mass(pool, total, credit.mass, at)
+
+
+def _per_mass(pool: Pool, total: FloatArray, mass: FloatArray, at: Discounts) -> FloatArray:
+    """(queries,) t_q with sum_q t_q = R L, R = sum_q T_q / M, and the influence of queries on R L.
+
+    M_q is the total had all impressions been clicked, L_q what it is expected to be, lambda summed
+    over the slots; t_q = R L_q + (T_q - R M_q) L / M.
+    """
+    credits = (mass * at.cell, pool.impressions * at.slot)
+    found, hoped = (pool.by_query(pool.by_document(each)) for each in credits)
+    whole = max(found.sum(), 1e-300)
+    ratio = total.sum() / whole
+    return np.asarray(ratio * hoped + (total - ratio * found) * hoped.sum() / whole)
 
 
 def covariance_of_people(

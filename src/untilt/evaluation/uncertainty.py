@@ -287,9 +287,12 @@ class ClickWeights(Portable):
     credit_at: FloatArray
 
 
-def click_weights(pool: Pool, credit: Credit) -> ClickWeights:
-    """Of one evaluator on one log; the same for all systems."""
-    y, w = pool.clicks, credit.weight
+def click_weights(pool: Pool, credit: Credit, at: FloatArray) -> ClickWeights:
+    """Of one evaluator on one log; the same for all systems, but where clicks count only in place.
+
+    `at` (cells,) is the discount of a system.
+    """
+    y, w = pool.clicks, credit.weight * (1.0 if pool.propensity is None else at)
     clicks = float(y.sum())
     used = (y > 0) & (w > 0)
     square = float(np.sum(y[used] * w[used] ** 2))

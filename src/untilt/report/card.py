@@ -166,6 +166,7 @@ def _evaluation(part: HeldOut) -> list[Section]:
         "queries."
     )
     told = (*compared.paragraphs, held_out, *([] if part.check is None else [part.check.fact]))
+    told += () if part.balance is None else (EVIDENCE["propensities"].told,)
     found = part.sensitivity
     return [
         replace(compared, title="Evaluation", paragraphs=told),

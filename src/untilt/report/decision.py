@@ -22,7 +22,7 @@ from untilt.evaluation.pool import Among
 from untilt.evaluation.results import Estimate, SystemDifference
 from untilt.facts import Fact, as_fact, note, serious, warning
 from untilt.report import step_results
-from untilt.report.floors import below_floors, conditions, what_to_do
+from untilt.report.floors import below_floors, conditions, kind_of_evidence, what_to_do
 from untilt.report.step_results import Verdict
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class Decision:
         first = what_to_do(self, reasons)
         if first is not None:
             return first
-        measured = self.bias is not None and self.bias.kind != "given"
+        measured = kind_of_evidence(self) not in (None, "given")
         if verdict == "better" and condition is not None and difference.unshown is not None:
             found = difference.unshown
             told = TRY_WITHIN_LISTS if measured else TRY_WITHIN_LISTS_IF_RIGHT

@@ -91,8 +91,9 @@ EVIDENCE: Mapping["BiasKind", Evidence] = {
         "as that guess."
     ),
     "measured": Evidence("It was measured in this log, without a model of relevance."),
+    "propensities": Evidence("Values rest on the probabilities that the lists were drawn by."),
 }
-"""By kind of curve. Runs of untilt 0.2 called the first five "measured"."""
+"""By kind of curve, and of values without. Runs of untilt 0.2 called the first five "measured"."""
 
 CONDITIONAL = serious(
     "run.conditional",
@@ -223,7 +224,7 @@ def what_to_do(data: "Decision", reasons: Sequence[Fact]) -> Fact | None:
     if data.leaks_used:
         return NO_LEAKS(features=data.leaks_used)
     conditional = any(each.code == "run.conditional" for each in reasons)
-    if conditional or (data.bias is not None and data.bias.kind == "assumed"):
+    if conditional or kind_of_evidence(data) == "assumed":
         return MEASURE(command=_PLAN)
     check = None if data.held_out is None else data.held_out.check
     if any(each.code == "run.floor-reading" for each in reasons):
@@ -253,14 +254,24 @@ def below_floors(data: "Decision") -> tuple[Fact, ...]:
     """What is missing for a verdict, each with what was found and the floor."""
     support = None if data.held_out is None else data.held_out.support
     facts = [LEAKS(features=data.leaks_used)] if data.leaks_used else []
-    facts += [] if data.bias is None else _of_curve(data, data.bias)
+    balance = None if data.held_out is None else data.held_out.balance
+    facts += () if balance is None else balance.doubts
+    used = data.bias if balance is None else None  # propensities need no curve
+    facts += [] if used is None else _of_curve(data, used)
     if data.held_out is not None:
         found = data.held_out.warnings
         facts += [each for each in found if each.code == "estimate.automatic-clicks"]
     if support is not None:
         facts += _of_clicks(support)
-        facts += [] if data.bias is None else _of_both(support, data.bias)
+        facts += [] if used is None else _of_both(support, used)
     return tuple(facts)
+
+
+def kind_of_evidence(data: "Decision") -> "BiasKind | None":
+    """What the values rest on; None where there is no curve."""
+    if data.held_out is not None and data.held_out.balance is not None:
+        return "propensities"
+    return None if data.bias is None else data.bias.kind
 
 
 def _of_curve(data: "Decision", used: "UsedBias") -> Iterator[Fact]:
@@ -346,7 +357,8 @@ def conditions(data: "Decision", *, better: bool) -> tuple[Fact, ...]:
     A "worse" stands by itself only under firm evidence: production that demotes what readers want
     makes a curve too flat, and no share of its steepness shows that.
     """
-    condition = None if data.bias is None else EVIDENCE[data.bias.kind].condition
+    kind = kind_of_evidence(data)
+    condition = None if kind is None else EVIDENCE[kind].condition
     if condition is None:
         return ()
     if not better:

@@ -17,6 +17,7 @@ from untilt.errors import OptionError
 from untilt.evaluation.clip_curve import ClipCurve
 from untilt.evaluation.null_tests import NullTests
 from untilt.evaluation.pool import Among
+from untilt.evaluation.propensities import Balance
 from untilt.evaluation.results import Estimate, Estimates, SystemComparison, SystemDifference
 from untilt.evaluation.sensitivity import Sensitivity
 from untilt.evaluation.uncertainty import CurveCheck, Support, support_of
@@ -37,7 +38,7 @@ JUDGED_PART = warning(
 Verdict = Literal["better", "worse", "undecided", "cannot tell"]
 BiasKind = Literal[
     "experiment", "randomised", "in turn", "versions", "harvested", "modelled", "given", "assumed",
-    "measured",
+    "measured", "propensities",
 ]  # fmt: skip
 
 
@@ -345,6 +346,7 @@ class HeldOut:
     changed : queries whose order changes most, the largest change first
     importances, importance_of : feature -> share, the largest first; what is shared out
     pair_bias : t+ and t- of pairwise debiasing (Figure 2 of the same)
+    balance : whether logged propensities agree with the log, where values rest on them
     among : what the systems order: each shown list, or more
     """
 
@@ -367,6 +369,7 @@ class HeldOut:
     importance_of: str = ""
     pair_bias: PairBias | None = None
     sensitivity: Sensitivity | None = None
+    balance: Balance | None = None
     among: Among = "list"
 
     def __post_init__(self) -> None:
@@ -384,7 +387,8 @@ class HeldOut:
         comparison = estimates.compare(baseline)
         own = {
             "warnings": estimates.warnings,
-            "check": estimates.check,
+            "check": estimates.check if estimates.balance is None else None,
+            "balance": estimates.balance,
             "support": support_of(estimates, chosen, comparison.baseline),
         }
         return cls(

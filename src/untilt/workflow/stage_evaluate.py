@@ -211,6 +211,7 @@ def evaluate_scores(
         estimates = estimated(test, {SHOWN: shown, **scores}, bias, options, clip)
         estimates = replace(estimates, warnings=(*told, *estimates.warnings))
     assert estimates.inputs is not None
+    clips = estimates.inputs.evaluator.takes("clip")
     production = test.take(baseline_lists(test, options.baseline))
     return step_results.HeldOut.of(
         estimates,
@@ -229,8 +230,8 @@ def evaluate_scores(
             seed=options.seed,
         ),
         sensitivity=estimates.sensitivity(chosen, SHOWN),
-        clip=clip,
-        clip_curve=_clip_curve(test, scores[chosen], bias, options),
+        clip=clip if clips else None,
+        clip_curve=_clip_curve(test, scores[chosen], bias, options) if clips else None,
         new_positions={
             name: new_positions(production, each, level=options.level)
             for name, each in scores.items()

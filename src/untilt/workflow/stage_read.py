@@ -19,7 +19,7 @@ from untilt._core.random import child_generator
 from untilt._core.store import file_digest, key_of
 from untilt.bias.curve import PositionBias
 from untilt.bias.given import numbered_for
-from untilt.data.clicklog import ClickLog
+from untilt.data.clicklog import PROPENSITY, ClickLog
 from untilt.data.read.files import Files, located, refuse_changed, stamps
 from untilt.data.read.options import ClickOptions, DocumentOptions
 from untilt.data.read.sources import at_hand
@@ -387,7 +387,8 @@ def _read(source: Any, options: RunOptions) -> tuple[ClickLog, LogSource]:
     dropped = {f"{bad.table}: {bad.what}": bad.n_rows for bad in report.bad}
     if weights is not None:
         made = synthesise(log, weights, combine=options.combine, name=SYNTHESISED)
-        kept = {name: made.extra_labels[name] for name in options.labels}
+        more = (*options.labels, *([PROPENSITY] if log.propensity is not None else []))
+        kept = {name: made.extra_labels[name] for name in more}
         log = replace(made, extra_labels=kept)
     log, begins = _merged(log, options)
     rows, turnover = report.n_rows, log.turnover

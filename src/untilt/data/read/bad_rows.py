@@ -54,6 +54,7 @@ _FIXES = {
     "log.bad-random": (
         "the flag for random order is 1 or true where the list was shown in random order, else 0"
     ),
+    "log.bad-propensity": "write 1 where none was drawn, or ⟦pass columns={{'propensity': None}}⟧",
     "log.bad-count": (
         "count says how many sessions the row stands for; ⟦pass columns={{'count': None}}⟧ if not"
     ),

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from untilt._core.arrays import Missing
+from untilt.data.clicklog import PROPENSITY
 from untilt.data.layout import Grid
 from untilt.data.limits import DEEPEST
 from untilt.data.read.database import Database, literal
@@ -21,6 +22,7 @@ from untilt.data.read.types import (
     id_sql,
     is_nan_sql,
     label_sql,
+    propensity_sql,
     time_sql,
     whole_sql,
 )
@@ -38,11 +40,12 @@ BAD_CELL = warning(
 )
 BAD_POSITION = warning("log.bad-position", "{column} is no whole number from {least} to {most:,}")
 BAD_LABEL = warning("log.bad-label", "{column} is missing, no number, infinite or negative")
+BAD_PROPENSITY = warning("log.bad-propensity", "{column} is no probability above 0 and at most 1")
 BAD_COUNT = warning("log.bad-count", "{column} is no whole number from 1 to {most:,}")
 SESSION_MISSING = warning("log.session-missing", "{column} is missing")
 
 REQUIRED = ("query_id", "session_id", "doc_id", "position")
-OPTIONAL = ("ranker", "timestamp", "count")
+OPTIONAL = ("ranker", "timestamp", "count", PROPENSITY)
 # In place of the position, where a page is a grid: asked for by name, or there without a position.
 CELL = ("row", "column")
 # Taken only where it is asked for by name: a column called random may hold anything.
@@ -131,7 +134,7 @@ def log_layout(
             roles[role] = _source_column(source, theirs)
     _refuse_missing(source, roles)
     used = {*roles.values(), _source_column(source, columns.get("timestamp") or "timestamp")}
-    chosen = {label: roles.pop(label) for label in labels}
+    chosen = {label: roles.pop(label) for label in (*labels, PROPENSITY) if label in roles}
     known = {name: roles.pop(name) for name in context}
     return ColumnRoles(roles, chosen, choose_features(source, features, used), known)
 
@@ -436,8 +439,8 @@ def log_fields(
     fields.append(Field("session_id", session, missing, SESSION_MISSING(column="session_id")))
     fields.append(_place_field(layout, types, positions_from, grid))
     for index, (name, theirs) in enumerate(layout.labels.items()):
-        bad = BAD_LABEL(column=theirs)
-        sql = label_sql(types[theirs], name)
+        bad = (BAD_PROPENSITY if name == PROPENSITY else BAD_LABEL)(column=theirs)
+        sql = (propensity_sql if name == PROPENSITY else label_sql)(types[theirs], name)
         fields.append(Field(f"label_{index}", types[theirs], sql, bad, is_number=True))
     for index, (name, theirs) in enumerate(layout.context.items()):
         bad = warning("log.bad-context", "{column} is missing or not finite")(column=theirs)

@@ -30,6 +30,7 @@ from uuid import uuid4
 
 from untilt._core.declared import is_whole
 from untilt._core.progress import progress
+from untilt.data.clicklog import PROPENSITY
 from untilt.data.limits import DEEPEST
 from untilt.data.read.columns import (
     FLAG,
@@ -170,7 +171,7 @@ def collapse_sql(
     dialect : "duckdb", "postgres", "clickhouse" or "spark". Other engines: give `read_log` an Ibis
         table
     columns, label, labels, context : as in `read_log`. An optional column (ranker, count, random,
-        version) is taken where `columns` names it: {"ranker": "ranker"}
+        propensity, version) is taken where `columns` names it: {"ranker": "ranker"}
     features : columns of the log that are features, by their names
 
     Examples
@@ -191,11 +192,12 @@ def collapse_sql(
     roles = {role: named.get(role) or role for role in REQUIRED}
     for role in (*OPTIONAL, FLAG, VERSION):
         theirs = named.get(role)
-        if theirs is not None and role != "timestamp":
+        if theirs is not None and role not in ("timestamp", PROPENSITY):
             roles[role] = theirs
+    more = [] if named.get(PROPENSITY) is None else [PROPENSITY]
     layout = ColumnRoles(
         roles,
-        {name: named.get(name) or name for name in (label, *labels)},
+        {name: named.get(name) or name for name in (label, *labels, *more)},
         {name: (name,) for name in features},
         {name: named.get(name) or name for name in context},
     )

@@ -231,7 +231,7 @@ def _read(
     view = None
     if documents is not None:
         create_view(database, view := "document_rows", documents.name, fields.fields, share)
-    names = request.label_names, tuple(request.context)
+    names = tuple(log.layout.labels), tuple(request.context)
     wanted = Wanted(impressions, fields, *names, request.collapse, request.missing)
     ignored = tuple(name for table in tables for name in table.ignored)
     found, deep = None, None
@@ -355,8 +355,9 @@ def read_log(request: Request) -> ClickLog:
     """Read a click log with one row per impression.
 
     A row has `query_id`, `session_id`, `doc_id`, `position` (from 1) and `click`, and may have
-    `ranker` (who made the list), `timestamp` and `count` (sessions that the list stands for). The
-    rows of one session and one query are one list; their order means nothing. Lists end at position
+    `ranker` (who made the list), `timestamp`, `count` (sessions that the list stands for) and
+    `propensity` (with which the logging policy showed the document there). The rows of one session
+    and one query are one list; their order means nothing. Lists end at position
     1,000: rows further down are left out with a `DroppedRowsWarning`. docs/log-format.md tells all
     of it.
 

@@ -102,6 +102,12 @@ def label_sql(column: Column, role: str) -> str:
     return f"CASE WHEN {value} >= 0 AND isfinite({value}) THEN {value} + 0.0 END"
 
 
+def propensity_sql(column: Column, role: str) -> str:
+    """A probability above 0; NULL for anything else."""
+    value = number_sql(column, role)
+    return f"CASE WHEN isfinite({value}) AND {value} > 0 AND {value} <= 1 THEN {value} END"
+
+
 def flag_sql(column: Column, role: str) -> str:
     """1 for true and 0 for false; NULL for anything else."""
     value = number_sql(column, role)
