@@ -174,7 +174,7 @@ def select(
         "--folder",
         metavar="FOLDER",
         writes=WRITES,
-    ),  # fmt: skip
+    ),
     jobs: int = option(1, "Candidates fitted at once; -1: one per core."),
     threads: int | None = option(None, "Threads of one candidate; all where not given.", min=1),
     plot: PlotIntervals = None,
