@@ -18,12 +18,13 @@ same template in its own words (`Fact.said`): options, methods and commands stan
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol
 
+PLACES = frozenset("position positions first last top upper lower".split())
 Severity = Literal["note", "warning", "serious"]
 _SEVERITIES: tuple[Severity, ...] = ("note", "warning", "serious")
 # A mark, a command, a field, a brace: a template holds nothing else but text.
@@ -105,6 +106,22 @@ class Fact(str):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _fact, (str(self), self.code, self.severity, self.template, dict(self.fields))
+
+    def located(self, numbers: Sequence[int]) -> "Fact":
+        """The same fact with position p as numbers[p - 1], where fields of `PLACES` name one."""
+
+        def at(name: str, value: Any) -> Any:
+            if isinstance(value, Fact):
+                return value.located(numbers)
+            if isinstance(value, tuple | list):
+                return tuple(at(name, each) for each in value)
+            moves = name in PLACES and isinstance(value, int) and 1 <= value <= len(numbers)
+            return int(numbers[value - 1]) if moves else value
+
+        if not self.template:
+            return self
+        fields = {name: at(name, value) for name, value in self.fields.items()}
+        return Fact(self.code, self.severity, self.template, **fields)
 
     def record(self, said: Callable[[str], str] = str) -> dict[str, Any]:
         """For JSON: code, severity, template, fields and the sentence as `said` words it."""

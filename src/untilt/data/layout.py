@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.arrays import BoolArray, FloatArray, IntArray
 from untilt._core.declared import is_whole
 from untilt.catalog import storable
 from untilt.data.limits import DEEPEST
@@ -34,6 +34,10 @@ class Layout(ABC):
     @abstractmethod
     def name(self, position: int) -> str:
         """What a position is called."""
+
+    def places(self, n: int) -> IntArray:
+        """(n,) where a curve of plain positions has positions 1..n: at their ranks."""
+        return self.ranks(n)
 
     @abstractmethod
     def of(self, log: "ClickLog") -> "ClickLog":
@@ -212,7 +216,67 @@ class Grid(Layout):
         return one, two
 
 
-AnyLayout = ContextCells | Grid
+@storable
+@dataclass(frozen=True)
+class Slots(Layout):
+    """Positions of a page on which some hold no result, such as an advertisement's.
+
+    Positions keep the numbers that they have on the page. Metrics take the r-th position that holds
+    results for rank r.
+
+    absent : the positions that hold none, or too few to say anything, rising
+    """
+
+    absent: tuple[int, ...]
+
+    def ranks(self, n: int) -> IntArray:
+        """The number of positions with results down to each; 1 above the first."""
+        position = np.arange(1, n + 1)
+        return np.maximum(position - np.searchsorted(self.absent, position, side="right"), 1)
+
+    def name(self, position: int) -> str:
+        """The number on the page."""
+        return str(position)
+
+    def places(self, n: int) -> IntArray:
+        """Positions themselves."""
+        return np.arange(1, n + 1)
+
+    def has(self, n: int) -> BoolArray:
+        """(n,) whether positions 1..n hold results."""
+        return ~np.isin(np.arange(1, n + 1), self.absent)
+
+    def of(self, log: "ClickLog") -> "ClickLog":
+        """The log without what it shows at the positions that are left out."""
+        if isinstance(log.layout, ContextCells | Grid):
+            return log
+        return log.at_positions(self.has(log.depth))._with(layout=self)
+
+
+@dataclass(frozen=True)
+class Packed(Slots):
+    """Positions numbered without gaps: what an estimator sees; p is the p-th with results."""
+
+    def name(self, position: int) -> str:
+        """The number on the page."""
+        return str(self.numbers(position)[-1])
+
+    def numbers(self, n: int) -> IntArray:
+        """(n,) the numbers on the page of the first n positions with results."""
+        return np.flatnonzero(self.has(n + len(self.absent)))[:n] + 1
+
+    def place(self, position: IntArray) -> IntArray:
+        """Where positions of the page are; 0 for those that are left out."""
+        rank = self.ranks(int(np.max(position, initial=1)))[np.maximum(position, 1) - 1]
+        return np.where((position < 1) | np.isin(position, self.absent), 0, rank)
+
+    def of(self, log: "ClickLog") -> "ClickLog":
+        """The log with its positions numbered without gaps."""
+        kept = super().of(log)
+        return kept._with(position=kept.rank)
+
+
+AnyLayout = ContextCells | Grid | Slots
 
 
 def as_text(value: object) -> str:

@@ -9,7 +9,7 @@ from untilt._core import newton
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.statistics import normal_quantile
 from untilt.bias.curve import NEVER_RISES, POSITION_BASED, LevelBounds, PositionBias, tightest
-from untilt.bias.estimator import BiasEstimator
+from untilt.bias.estimator import BiasEstimator, place_of
 from untilt.bias.harvesting import pairs
 from untilt.bias.harvesting.pairs import PairEquations, PairSums
 from untilt.bias.log_ratios import MAXIMUM, NO_MAXIMUM, from_log_ratios, log_ratios
@@ -286,7 +286,7 @@ class Pivot(BiasEstimator):
 
     def _estimate(self, log: ClickLog) -> PositionBias:
         cells = pairs.counts_of_pairs(log, self.depth)
-        edges = pivot_edges(self.pivot, cells.depth)
+        edges = pivot_edges(place_of(log, self.pivot), cells.depth)
         return tree_bias(cells, edges, self.weight, method="Pivot", level=self.level)
 
 

@@ -25,7 +25,7 @@ from untilt.bias.curve import SHARED_CLICKS
 from untilt.bias.estimator import counts_to, require_several
 from untilt.bias.log_ratios import LARGE_SHARE, STAYS, Uncertainty, larger_error
 from untilt.data.clicklog import ClickLog
-from untilt.data.counts import Cells, PositionCounts
+from untilt.data.counts import FEW_CLICKS, Cells, PositionCounts
 from untilt.errors import check_choice
 from untilt.facts import Fact, warning
 
@@ -35,7 +35,6 @@ FEW_CLICKS_SENTENCE = warning(
 )
 
 WEIGHTS = ("session", "document")
-FEW_CLICKS = 10
 
 
 @dataclass(frozen=True, eq=False)
