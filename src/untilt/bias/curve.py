@@ -320,6 +320,11 @@ class PositionBias(Portable):
         layout = self.layout
         return layout.has(self.depth) if isinstance(layout, Slots) else np.ones(self.depth, bool)
 
+    def positions(self, depth: int | None = None) -> list[int]:
+        """The positions that it is about, down to `depth`: those that hold results."""
+        found: list[int] = (np.flatnonzero(self.holds_results[:depth]) + 1).tolist()
+        return found
+
     @property
     def is_known(self) -> bool:
         """Whether the curve was given: taken as exact, not estimated from clicks."""
@@ -539,7 +544,7 @@ class PositionBias(Portable):
         )
 
     def __repr__(self) -> str:
-        scale = "relative to position 1" if self.relative else "absolute"
+        scale = f"relative to position {self.positions()[0]}" if self.relative else "absolute"
         lines = [f"PositionBias by {self.method}, {scale} ({self.status})"]
         if self.effective_queries is not None:
             lines.append(f"  effective queries {self.effective_queries:,.1f}")
@@ -551,7 +556,7 @@ class PositionBias(Portable):
     def _lines(self) -> list[str]:
         """One line for each position."""
         lines = []
-        for k in (np.flatnonzero(self.holds_results[: self.known_depth]) + 1).tolist():
+        for k in self.positions(self.known_depth):
             theta, interval = self.text(k, decimals=3)
             named = f"{k:>3}" if not isinstance(self.layout, Grid) else f"{self.layout.name(k):<18}"
             interval = interval and f"  {interval}"

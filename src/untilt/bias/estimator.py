@@ -24,6 +24,9 @@ LEFT_OUT = warning(
     "bias.slots-left-out",
     "without {positions:positions}, where the page shows no results or too few to compare",
 )
+FIRST_LEFT_OUT = warning(
+    LEFT_OUT.code, LEFT_OUT.template + ": ratios are to position {first}, not to position 1"
+)
 
 BYTES_PER_ROW = 48  # of working memory, measured for `AllPairs` on lists that are all different
 
@@ -100,8 +103,12 @@ def over_slots(
         told = positions_text(absent)
         raise type(error)(f"{error} (Positions are counted without {told}.)") from None
     page = on_page(found, Slots(absent))
-    facts = found.status.located(packed.numbers(found.depth))
-    page = replace(page, status=joined(facts, LEFT_OUT(positions=absent)))
+    numbers = packed.numbers(found.depth)
+    sentence = LEFT_OUT if numbers[0] == 1 else FIRST_LEFT_OUT
+    left = sentence(positions=absent, first=int(numbers[0]))
+    status = joined(found.status.located(numbers), left)
+    assumes = tuple(each.located(numbers) for each in found.assumes)
+    page = replace(page, status=status, assumes=assumes)
     return page if log.layout is None else replace(page, layout=log.layout)
 
 

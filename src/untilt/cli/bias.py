@@ -214,6 +214,7 @@ def _shaped(found: "PositionBias", shape: Shape) -> "PositionBias":
 def _report(out: Output, found: "PositionBias", log: "ClickLog") -> None:
     out.record(
         method=found.method,
+        positions=found.positions(),
         examination=found.examination,
         std_error=found.std_error,
         low=found.low,
@@ -230,7 +231,7 @@ def _report(out: Output, found: "PositionBias", log: "ClickLog") -> None:
     )
     from untilt.bias.curve import NO_INTERVAL
 
-    scale = "relative to position 1" if found.relative else "absolute"
+    scale = f"relative to position {found.positions()[0]}" if found.relative else "absolute"
     interval = f"{found.level:.0%} interval" if found.has_interval else NO_INTERVAL
     out.heading(
         phrase(
@@ -289,7 +290,8 @@ def _report_contexts(out: Output, estimator: Any) -> "dict[str, PositionBias]":
 
 def _place(found: "PositionBias", position: int) -> str:
     """A position as the table names it."""
-    return f"{position:>8}" if found.layout is None else found.layout.name(position)
+    layout = found.layout
+    return (layout.name(position) if layout else str(position)).rjust(8)
 
 
 def _table(
@@ -301,7 +303,7 @@ def _table(
     columns = ("position", "theta", "interval", *(("eps+", "eps-") if trust else ()), "")
     largest = max((theta for theta in drawn if theta is not None), default=0.0)
     rows = []
-    for k in range(1, min(found.depth, depth or found.known_depth) + 1):
+    for k in found.positions(depth or found.known_depth):
         theta, ends = found.text(k)
         noise: tuple[str, ...] = ()
         if found.eps_plus is not None and found.eps_minus is not None:

@@ -291,6 +291,11 @@ def ranks_of(layout: Layout | None, n: int) -> IntArray:
     return np.arange(1, n + 1) if layout is None else layout.ranks(n)
 
 
+def places_of(layout: Layout | None, n: int) -> IntArray:
+    """(n,) where a curve of plain positions has positions 1..n."""
+    return np.arange(1, n + 1) if layout is None else layout.places(n)
+
+
 def by_rank(layout: Layout | None, weights: FloatArray) -> FloatArray:
     """(n,) what positions 1..n weigh, from the weights of ranks 1..n."""
     return weights if layout is None else weights[layout.ranks(len(weights)) - 1]
