@@ -1,5 +1,6 @@
 """`untilt bias`: the position bias of a click log, by any estimator."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -226,6 +227,7 @@ def _report(out: Output, found: "PositionBias", log: "ClickLog") -> None:
         relative=found.relative,
         eta=found.eta,
         effective_queries=found.effective_queries,
+        effective_queries_by_position=found.effective_at,
         assumes=found.assumes,
         status=found.status,
     )
@@ -247,8 +249,6 @@ def _report(out: Output, found: "PositionBias", log: "ClickLog") -> None:
     out.table(*_table(found, rates.drawn_depth))
     out.heading("worth knowing")
     status = sentence(out.said(found.status))
-    if found.effective_queries is not None:
-        status = f"{status} Effective queries: {found.effective_queries:,.1f}."
     cut = [] if rates.not_drawn is None else [sentence(out.said(rates.not_drawn))]
     beliefs = [phrase("It assumes that {belief}.", belief=each) for each in found.assumes]
     out.points([status, *cut, *beliefs])
@@ -300,7 +300,9 @@ def _table(
     """Columns and rows of positions 1..depth; the JSON has all."""
     trust = found.has_trust
     drawn = [theta for _, theta, *_ in found.drawn_curve().points()]
-    columns = ("position", "theta", "interval", *(("eps+", "eps-") if trust else ()), "")
+    queries = found.effective_at
+    named = (*(("eps+", "eps-") if trust else ()), *(("queries",) if queries is not None else ()))
+    columns = ("position", "theta", "interval", *named, "")
     largest = max((theta for theta in drawn if theta is not None), default=0.0)
     rows = []
     for k in found.positions(depth or found.known_depth):
@@ -308,6 +310,8 @@ def _table(
         noise: tuple[str, ...] = ()
         if found.eps_plus is not None and found.eps_minus is not None:
             noise = (f"{found.eps_plus[k - 1]:.3f}", f"{found.eps_minus[k - 1]:.3f}")
+        if queries is not None:
+            noise += (f"{queries[k - 1]:,.1f}" if math.isfinite(queries[k - 1]) else "",)
         value = drawn[k - 1]
         length = "" if value is None else bar(value, largest)
         rows.append((_place(found, k), theta, ends, *noise, length))

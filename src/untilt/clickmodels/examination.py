@@ -255,6 +255,7 @@ class ExaminationModel(ClickModel):
             curve.by_session,
             effective=effective_by_column(curve.weight),
             jackknife=True,
+            by_position=True,
             click_parts=curve.click_parts,
         )
         end = MAXIMUM if curve.residual <= WORST_RESIDUAL else NO_MAXIMUM

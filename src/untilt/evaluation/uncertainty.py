@@ -53,7 +53,7 @@ class Sums(Portable):
     slope : (systems, K) derivative of each summed total by theta_k
     norm_slope : (K,) the same of the summed norm
     covariance : (K, K) of theta, or None where the curve is taken as known
-    curve_degrees : degrees of freedom of the covariance
+    curve_degrees : (K,) degrees of freedom behind the error of theta at each position
     people : (systems, systems) what people who come back add to the covariance of the values, None
         where the log does not say who is who; see `untilt.evaluation.systems`
     """
@@ -63,7 +63,7 @@ class Sums(Portable):
     slope: FloatArray
     norm_slope: FloatArray
     covariance: FloatArray | None
-    curve_degrees: float = np.inf
+    curve_degrees: FloatArray | None = None
     people: FloatArray | None = None
 
     @property
@@ -123,7 +123,17 @@ class Sums(Portable):
         if self.people is not None:
             sampling = np.sqrt(sampling**2 + self._variance_of_people(self.people, baseline))
         of_bias = bias_error(gradient, self.covariance)
-        return Means(value, sampling, of_bias, count, len(self.norm), self.curve_degrees)
+        degrees = self._curve_degrees(gradient)
+        return Means(value, sampling, of_bias, count, len(self.norm), degrees)
+
+    def _curve_degrees(self, gradient: FloatArray) -> FloatArray:
+        """(systems,) behind the errors of the curve: of the positions that a value rests on."""
+        if self.covariance is None or self.curve_degrees is None:
+            return np.full(len(gradient), np.inf)
+        part = gradient**2 * np.diag(self.covariance)
+        fewer = np.sum(part / self.curve_degrees, axis=1)
+        total = part.sum(axis=1)
+        return np.divide(total, fewer, out=np.full(len(part), np.inf), where=fewer > 0)
 
     def _variance_of_people(self, people: FloatArray, baseline: int | None) -> FloatArray:
         """(systems,) what people who come back add to the variance of `means`."""
@@ -147,7 +157,7 @@ class Means:
     ----------
     value, sampling_error, bias_error, effective_queries : (systems,)
     n_queries : all of them
-    curve_degrees : degrees of freedom of `bias_error`
+    curve_degrees : (systems,) degrees of freedom of `bias_error`
     """
 
     value: FloatArray
@@ -155,7 +165,7 @@ class Means:
     bias_error: FloatArray
     effective_queries: FloatArray
     n_queries: int
-    curve_degrees: float = np.inf
+    curve_degrees: FloatArray
 
     @property
     def std_error(self) -> FloatArray:
@@ -166,13 +176,9 @@ class Means:
     def degrees_of_freedom(self) -> FloatArray:
         """(systems,) of Student's t."""
         of_queries = np.maximum(self.effective_queries - 1, 1.0)
-        parts = zip(self.sampling_error, self.bias_error, of_queries, strict=True)
-        return np.array(
-            [
-                joint_degrees_of_freedom(np.array([s, b]), np.array([of, self.curve_degrees]))
-                for s, b, of in parts
-            ]
-        )
+        errors = np.stack([self.sampling_error, self.bias_error], axis=1)
+        degrees = np.stack([of_queries, self.curve_degrees], axis=1)
+        return np.array([joint_degrees_of_freedom(*each) for each in zip(errors, degrees)])
 
     def of(self, systems: Sequence[int]) -> "Means":
         """Those of some systems."""
@@ -183,6 +189,7 @@ class Means:
             sampling_error=self.sampling_error[kept],
             bias_error=self.bias_error[kept],
             effective_queries=self.effective_queries[kept],
+            curve_degrees=self.curve_degrees[kept],
         )
 
     def without_errors(self) -> "Means":
@@ -214,9 +221,12 @@ def covariance_of(bias: PositionBias, depth: int) -> FloatArray | None:
     return covariance
 
 
-def curve_degrees(bias: PositionBias) -> float:
-    """Degrees of freedom of the curve's errors: its effective queries less one, at least 1."""
-    return np.inf if bias.effective_queries is None else max(bias.effective_queries - 1, 1.0)
+def curve_degrees(bias: PositionBias, depth: int) -> FloatArray:
+    """(depth,) degrees of freedom of the curve: effective queries of a position less one, from 1."""
+    fewest = np.inf if bias.effective_queries is None else bias.effective_queries
+    at = np.full(bias.depth, fewest) if bias.effective_at is None else bias.effective_at
+    at = np.pad(at[:depth], (0, max(depth - bias.depth, 0)), constant_values=np.inf)
+    return np.maximum(at - 1, 1.0)
 
 
 def holding(intervals: Sequence[Interval], values: FloatArray) -> list[Interval]:

@@ -207,6 +207,7 @@ def _uncertainty(log: ClickLog, at_k: FloatArray, at_first: FloatArray) -> Uncer
         by_session,
         effective=effective_by_column(clicks),
         jackknife=True,
+        by_position=True,
         click_parts=_click_parts(by_session, at_k, at_first),
     )
 

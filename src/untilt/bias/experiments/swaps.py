@@ -373,6 +373,7 @@ def _uncertainty(
         noise.covariance,
         effective=effective_by_column(parts),
         jackknife=True,
+        by_position=True,
         click_parts=noise.parts,
     )
 

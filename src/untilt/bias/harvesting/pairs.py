@@ -149,6 +149,7 @@ def uncertainty_of_pairs(
         noise.covariance,
         effective=noise.effective,
         jackknife=True,
+        by_position=True,
         click_parts=noise.parts,
     )
 
