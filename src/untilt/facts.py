@@ -24,7 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol
 
-PLACES = frozenset("position positions first last top upper lower".split())
+PLACES = frozenset(["position", "positions", "first", "last", "top", "upper", "lower"])
 Severity = Literal["note", "warning", "serious"]
 _SEVERITIES: tuple[Severity, ...] = ("note", "warning", "serious")
 # A mark, a command, a field, a brace: a template holds nothing else but text.

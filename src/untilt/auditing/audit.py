@@ -662,8 +662,10 @@ def _verdict(audit: Audit) -> Iterator[Fact]:
         return
     if audit.is_identified:
         left_out = tuple((np.flatnonzero(graph.left_out) + 1).tolist())
-        yield IDENTIFIED_WHERE_SHOWN(positions=left_out) if left_out else IDENTIFIED(
-            depth=graph.depth
+        yield (
+            IDENTIFIED_WHERE_SHOWN(positions=left_out)
+            if left_out
+            else IDENTIFIED(depth=graph.depth)
         )
     elif audit.joined_depth < graph.depth:
         yield LEVELS_APART(positions=audit.not_comparable)

@@ -292,7 +292,9 @@ class PositionBias(Portable):
         if not isinstance(layout, ContextCells):
             return {}
         n = layout.n_contexts
-        return {name: self._part(slice(c, None, n)) for c, name in enumerate(layout.names)}
+        page = Slots(layout.absent) if layout.absent else None
+        each = {name: self._part(slice(c, None, n)) for c, name in enumerate(layout.names)}
+        return {name: replace(curve, layout=page) for name, curve in each.items()}
 
     def _part(self, own: slice | IntArray) -> "PositionBias":
         """The curve at some of its positions, or at all in another order."""

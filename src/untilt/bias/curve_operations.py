@@ -266,9 +266,7 @@ def on_page(bias: PositionBias, slots: Slots) -> PositionBias:
         half = np.hypot(np.maximum(reach[above], reach[below]), normal_quantile(bias.level) * bend)
         about |= {
             "covariance": covariance,
-            "std_error": np.where(
-                shown, bias._part(above).std_error, np.sqrt(np.diag(covariance))
-            ),
+            "std_error": np.where(shown, bias._part(above).std_error, np.sqrt(np.diag(covariance))),
             "low": np.where(shown, bias.low[above], theta * np.exp(-half)),
             "high": np.where(shown, bias.high[above], theta * np.exp(half)),
         }

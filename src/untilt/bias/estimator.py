@@ -87,12 +87,7 @@ def over_slots(
     `counted` are the lists that tell which positions hold results; `bounds_dead` : the estimate has
     a bound where nothing was clicked.
     """
-    count = counted.row_count
-    shown, clicks = (
-        np.bincount(counted.position - 1, weights=each, minlength=log.depth)
-        for each in (count, count * counted.label)
-    )
-    absent = tuple((np.flatnonzero(left_out(shown, clicks, dead=not bounds_dead)) + 1).tolist())
+    absent = absent_positions(counted, dead=not bounds_dead)
     if not absent:
         bias = estimate(log)
         return bias if log.layout is None else replace(bias, layout=log.layout)
@@ -102,14 +97,22 @@ def over_slots(
     except UntiltError as error:
         told = positions_text(absent)
         raise type(error)(f"{error} (Positions are counted without {told}.)") from None
-    page = on_page(found, Slots(absent))
-    numbers = packed.numbers(found.depth)
-    sentence = LEFT_OUT if numbers[0] == 1 else FIRST_LEFT_OUT
-    left = sentence(positions=absent, first=int(numbers[0]))
-    status = joined(found.status.located(numbers), left)
-    assumes = tuple(each.located(numbers) for each in found.assumes)
-    page = replace(page, status=status, assumes=assumes)
+    page = numbered_as(found, packed)
     return page if log.layout is None else replace(page, layout=log.layout)
+
+
+def numbered_as(bias: PositionBias, packed: Packed) -> PositionBias:
+    """The curve and its facts by the numbers of the page."""
+    if not packed.absent:
+        return bias
+    numbers = packed.numbers(bias.depth)
+    sentence = LEFT_OUT if numbers[0] == 1 else FIRST_LEFT_OUT
+    left = sentence(positions=packed.absent, first=int(numbers[0]))
+    return replace(
+        on_page(bias, Slots(packed.absent)),
+        status=joined(bias.status.located(numbers), left),
+        assumes=tuple(each.located(numbers) for each in bias.assumes),
+    )
 
 
 def check_clicks(log: ClickLog, method: str) -> None:
@@ -134,6 +137,15 @@ def check_clicks(log: ClickLog, method: str) -> None:
             "learn from. Check which column holds the clicks."
         )
     check_shown(log)
+
+
+def absent_positions(log: ClickLog, *, dead: bool = True) -> tuple[int, ...]:
+    """The positions that show no results, or too few to compare; see `counts.left_out`."""
+    count = log.row_count
+    shown, clicks = (
+        np.bincount(log.position - 1, weights=each) for each in (count, count * log.label)
+    )
+    return tuple((np.flatnonzero(left_out(shown, clicks, dead=dead)) + 1).tolist())
 
 
 def place_of(log: ClickLog, position: int) -> int:

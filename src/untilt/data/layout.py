@@ -55,10 +55,12 @@ class ContextCells(Layout):
 
     columns : names of the log's context columns
     values : what they hold in each context but the last, one text per column
+    absent : positions that hold no results, as in `Slots`
     """
 
     columns: tuple[str, ...]
     values: tuple[tuple[str, ...], ...]
+    absent: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.columns or any(len(row) != len(self.columns) for row in self.values):
@@ -84,6 +86,11 @@ class ContextCells(Layout):
         return (*pairs, OTHERS)
 
     def ranks(self, n: int) -> IntArray:
+        """The rank of the position, whatever the context."""
+        place = self.places(n)
+        return Slots(self.absent).ranks(int(place[-1]))[place - 1]
+
+    def places(self, n: int) -> IntArray:
         """The position, whatever the context."""
         return np.arange(n) // self.n_contexts + 1
 
@@ -109,6 +116,7 @@ class ContextCells(Layout):
 
     def of(self, log: "ClickLog") -> "ClickLog":
         """The log over positions of contexts; sessions of two contexts never were one list."""
+        log = Slots(self.absent).of(log) if self.absent else log
         context = np.repeat(self.context_of(log), np.diff(log.indptr))
         if log.depth * self.n_contexts > DEEPEST:
             raise OptionError(

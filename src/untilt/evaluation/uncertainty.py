@@ -178,7 +178,9 @@ class Means:
         of_queries = np.maximum(self.effective_queries - 1, 1.0)
         errors = np.stack([self.sampling_error, self.bias_error], axis=1)
         degrees = np.stack([of_queries, self.curve_degrees], axis=1)
-        return np.array([joint_degrees_of_freedom(*each) for each in zip(errors, degrees)])
+        return np.array(
+            [joint_degrees_of_freedom(*each) for each in zip(errors, degrees, strict=True)]
+        )
 
     def of(self, systems: Sequence[int]) -> "Means":
         """Those of some systems."""
@@ -222,7 +224,7 @@ def covariance_of(bias: PositionBias, depth: int) -> FloatArray | None:
 
 
 def curve_degrees(bias: PositionBias, depth: int) -> FloatArray:
-    """(depth,) degrees of freedom of the curve: effective queries of a position less one, from 1."""
+    """(depth,) degrees of freedom of the curve: effective queries less one, at least 1."""
     fewest = np.inf if bias.effective_queries is None else bias.effective_queries
     at = np.full(bias.depth, fewest) if bias.effective_at is None else bias.effective_at
     at = np.pad(at[:depth], (0, max(depth - bias.depth, 0)), constant_values=np.inf)
