@@ -185,7 +185,7 @@ class PositionCounts(Portable):
 
 
 # A position with fewer clicks has no interval worth the name.
-FEW_CLICKS = 10
+FEWEST_CLICKS = 10
 # Of the sessions that a position below it has: fewer, and it is no place of results.
 RARELY_SHOWN = 0.1
 
@@ -201,9 +201,9 @@ def left_out(shown: FloatArray, clicks: FloatArray, *, dead: bool = True) -> Boo
     def below(values: FloatArray) -> FloatArray:
         return np.append(np.maximum.accumulate(values[::-1])[::-1][1:], 0.0)
 
-    rare = (shown < RARELY_SHOWN * below(shown)) & (clicks < FEW_CLICKS)
+    rare = (shown < RARELY_SHOWN * below(shown)) & (clicks < FEWEST_CLICKS)
     lost = (shown == 0) | rare
-    return lost | (dead & (clicks == 0) & (below(clicks) >= FEW_CLICKS) & (np.cumsum(~lost) > 1))
+    return lost | (dead & (clicks == 0) & (below(clicks) >= FEWEST_CLICKS) & (np.cumsum(~lost) > 1))
 
 
 def position_counts(
