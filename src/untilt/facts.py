@@ -5,6 +5,7 @@ the words of Python; files store code, severity, template and fields. The comman
 same template in its own words (`Fact.said`): options, methods and commands stand in it as marks.
 
     {name}  {name:,.2f}     a field, with a number's format or one of `SPECS`
+    {share:.0%~most}        with more digits where else it would read as the limit in field `most`
     {n:query|queries}       the first word for 1, the second for any other value
     ⟦missing='keep'⟧        an argument of Python, or a call: an option or a method elsewhere
     ⟦log.top(3)|--top 3⟧    Python's words, then those of the command line
@@ -187,7 +188,10 @@ def rendered(template: str, fields: Mapping[str, Any], voice: Voice) -> str:
             return _marked(mark, command, voice, lambda text, by: rendered(text, fields, by))
         if name is None:
             return found[0][0]
-        return _field(fields[name], spec or "", voice)
+        spec, _, limit = (spec or "").partition("~")
+        if limit:
+            return apart(fields[name], fields[limit], spec)
+        return _field(fields[name], spec, voice)
 
     return _TOKEN.sub(token, template)
 
@@ -225,6 +229,21 @@ def _field(value: Any, spec: str, voice: Voice) -> str:
 def said(value: Any, voice: Voice) -> str:
     """A fact or a command in the words of a voice; anything else as text."""
     return value.said(voice) if isinstance(value, Fact | Command) else str(value)
+
+
+def apart(value: float, limit: float, spec: str) -> str:
+    """A number with as many digits as it takes to tell it from its limit, up to 4 more.
+
+    >>> apart(0.504, 0.5, ".0%"), apart(0.6, 0.5, ".0%")
+    ('50.4%', '60%')
+    """
+    parts = re.fullmatch(r"(,?)\.(\d)([f%])", spec)
+    if parts is None:
+        raise ValueError(f"{spec!r} is no format of a number with a limit")
+    comma, digits, kind = parts.groups()
+    forms = [f"{comma}.{int(digits) + more}{kind}" for more in range(5)]
+    differs = (form for form in forms if format(value, form) != format(limit, form))
+    return format(value, next(differs, forms[-1]))
 
 
 def positions_text(positions: Iterable[int], *, most: int = 8) -> str:

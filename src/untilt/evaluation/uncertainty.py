@@ -20,7 +20,7 @@ from untilt._core.statistics import (
     student_quantile,
 )
 from untilt.bias.curve import PositionBias
-from untilt.data.layout import ranks_of
+from untilt.data.layout import places_of
 from untilt.evaluation.pool import Credit, Pool, pool_of
 from untilt.facts import Fact, note
 
@@ -34,8 +34,9 @@ CURVE_CHECK = note(
 )
 CURVE_CHECK_IMPOSSIBLE = note(
     "estimate.curve-check-impossible",
-    "no document was shown at two positions: this log cannot check the curve",
-)()
+    "{n_documents:,} {n_documents:document was|documents were} shown at several positions, with too "
+    "few clicks there: these sessions cannot check the curve",
+)
 
 DRAWS_AT_ONCE = 32  # of the bootstrap, held at the same time
 MISFIT_P = 1e-3  # p-value below which a curve is said not to fit
@@ -366,7 +367,7 @@ class CurveCheck(Portable):
     def fact(self) -> Fact:
         """The position that fits worst, with its ratio of observed to expected clicks."""
         if not self.possible:
-            return CURVE_CHECK_IMPOSSIBLE
+            return CURVE_CHECK_IMPOSSIBLE(n_documents=self.n_documents)
         worst = int(np.argmax(np.abs(self.z)))
         return CURVE_CHECK(
             position=int(self.position[worst]),
@@ -404,7 +405,7 @@ def check_curve(pool: Pool, bias: PositionBias) -> CurveCheck:
     clicks, hoped = pool.by_position(observed), pool.by_position(expected)
     kept = (np.maximum(clicks, hoped) >= LEAST_CLICKS) & (error > 0)
     return CurveCheck(
-        position=ranks_of(pool.log.layout, pool.depth)[kept],
+        position=places_of(pool.log.layout, pool.depth)[kept],
         observed=clicks[kept],
         expected=hoped[kept],
         z=gap.sum(axis=0)[kept] / error[kept],
