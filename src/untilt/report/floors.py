@@ -131,7 +131,8 @@ READING = serious(
 )
 CURVE_CLICKS = serious(
     "run.floor-curve-clicks",
-    "only {clicks:,.0f~floor} clicks stand behind the examination curve, and a verdict needs {floor:,}",
+    "only {clicks:,.0f~floor} clicks stand behind the examination curve, and a verdict needs "
+    "{floor:,}",
 )
 _CURVE = "at position {position} and others like it, where much of the value is counted, "
 CURVE = serious(
@@ -145,8 +146,8 @@ CURVE_UNKNOWN = serious(
 )
 POSITIONS = serious(
     "run.floor-positions",
-    "the examination curve knows {known} of {depth} positions, which hold only {share:.0%~floor} of what "
-    "the clicks count, and a verdict needs {floor:.0%}",
+    "the examination curve knows {known} of {depth} positions, which hold only {share:.0%~floor} "
+    "of what the clicks count, and a verdict needs {floor:.0%}",
 )
 CLICKS = serious(
     "run.floor-clicks",
