@@ -304,6 +304,7 @@ def hold_last(bias: PositionBias, depth: int) -> PositionBias:
         covariance=None if bias.covariance is None else bias.covariance[np.ix_(index, index)],
         low=longer(bias.low),
         high=longer(bias.high),
+        effective_at=longer(bias.effective_at),
         assumes=(*bias.assumes, CONSTANT_BELOW(position=bias.depth)),
     )
 

@@ -193,17 +193,18 @@ RARELY_SHOWN = 0.1
 def left_out(shown: FloatArray, clicks: FloatArray, *, dead: bool = True) -> BoolArray:
     """(K,) positions with too little to compare, above others with enough: never the last.
 
-    Positions that show no result; those with fewer than 10 clicks in a tenth of the sessions that a
-    position below has, such as the place of an advertisement; and `dead` ones below the first, with
-    no click where one below has 10.
+    Positions that show no result; and below the first that does, those with fewer than 10 clicks in
+    a tenth of the sessions that a position below has, such as the place of an advertisement, and
+    `dead` ones, with no click where one below has 10.
     """
 
     def below(values: FloatArray) -> FloatArray:
         return np.append(np.maximum.accumulate(values[::-1])[::-1][1:], 0.0)
 
-    rare = (shown < RARELY_SHOWN * below(shown)) & (clicks < FEWEST_CLICKS)
-    lost = (shown == 0) | rare
-    return lost | (dead & (clicks == 0) & (below(clicks) >= FEWEST_CLICKS) & (np.cumsum(~lost) > 1))
+    lost = (shown < RARELY_SHOWN * below(shown)) & (clicks < FEWEST_CLICKS)
+    if dead:
+        lost |= (clicks == 0) & (below(clicks) >= FEWEST_CLICKS)
+    return (shown == 0) | (lost & (np.cumsum(shown > 0) > 1))
 
 
 def position_counts(
