@@ -117,7 +117,7 @@ class Fact(str):
             if isinstance(value, tuple | list):
                 return tuple(at(name, each) for each in value)
             moves = name in PLACES and isinstance(value, int) and 1 <= value <= len(numbers)
-            return int(numbers[value - 1]) if moves else value
+            return numbers[value - 1] if moves else value
 
         if not self.template:
             return self

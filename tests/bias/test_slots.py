@@ -19,6 +19,8 @@ from untilt import (
     audit,
     estimate,
 )
+from untilt.clickmodels import PBM, UBM
+from untilt.data.layout import Slots
 from untilt.errors import IdentifiabilityError
 from untilt.weightings import PRS
 
@@ -83,7 +85,7 @@ def test_only_the_numbers_of_the_positions_change(estimator, slots):
 
 def test_the_truth_is_recovered_on_both_sides_of_an_advertisement():
     """Wald's statistic over 20 logs is chi-square with 5 degrees of freedom each."""
-    squares = 0.0
+    squares = np.float64(0)
     for seed in range(20):
         bias = ShuffledTop().fit(log_at(GAP, n=2000, seed=seed)).bias_
         theta = bias.at(GAP)[1:]
@@ -159,7 +161,6 @@ def test_a_power_law_is_one_of_the_page():
         0.8, abs=0.05
     )
     exact = PositionBias(PowerLaw(0.8).at(np.arange(1, 8)))
-    from untilt.data.layout import Slots
 
     gap = PositionBias([*exact.at([1, 2]), 0.9, *exact.at([4, 5, 6, 7])], layout=Slots((3,)))
     assert gap.fit_power_law().eta == pytest.approx(0.8)
@@ -214,3 +215,10 @@ def test_effective_queries_are_those_of_their_position():
     assert bias.effective_queries == bias.effective_at.min()
     rule = bias.status.part("bias.errors-few-queries")
     assert "at position 4" in str(rule)
+
+
+@pytest.mark.parametrize("model", [PBM(), UBM()], ids=repr)
+def test_curves_of_click_models_keep_the_gaps(model):
+    dense, found = (model.fit(log_at(each)).bias_ for each in (DENSE, GAP))
+    assert found.positions() == GAP.tolist()
+    assert found.at(GAP) == pytest.approx(dense.examination, rel=1e-9)

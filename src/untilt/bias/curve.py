@@ -549,18 +549,13 @@ class PositionBias(Portable):
         scale = f"relative to position {self.positions()[0]}" if self.relative else "absolute"
         lines = [f"PositionBias by {self.method}, {scale} ({self.status})"]
         if self.effective_queries is not None:
-            lines.append(f"  effective queries {self._fewest()}")
+            lines.append(
+                f"  effective queries {self.effective_queries:,.1f}, where they are fewest"
+            )
         for context, curve in self.contexts.items():
             lines.append(f"  {context}")
             lines += curve._lines()
         return "\n".join(lines if self.contexts else [*lines, *self._lines()])
-
-    def _fewest(self) -> str:
-        """The effective queries, and the position that rests on so few."""
-        fewest = f"{self.effective_queries:,.1f}"
-        if self.effective_at is None or not np.isfinite(self.effective_at).any():
-            return fewest
-        return f"{fewest} (position {np.argmin(self.effective_at) + 1})"
 
     def _lines(self) -> list[str]:
         """One line for each position."""

@@ -257,6 +257,7 @@ def on_page(bias: PositionBias, slots: Slots) -> PositionBias:
     known = bias.examination
     bend = np.where(shown, 0.0, np.abs(np.log(known[above] / known[below])) / 2)
     theta = np.where(shown, known[above], np.exp(to_all @ np.log(known)))
+    held: Any = bias._part(above)
     about: dict[str, Any] = {"examination": theta, "layout": slots}
     if bias.covariance is not None and bias.low is not None and bias.high is not None:
         relative = to_all @ (bias.covariance / np.outer(known, known)) @ to_all.T
@@ -266,11 +267,12 @@ def on_page(bias: PositionBias, slots: Slots) -> PositionBias:
         half = np.hypot(np.maximum(reach[above], reach[below]), normal_quantile(bias.level) * bend)
         about |= {
             "covariance": covariance,
-            "std_error": np.where(shown, bias._part(above).std_error, np.sqrt(np.diag(covariance))),
-            "low": np.where(shown, bias.low[above], theta * np.exp(-half)),
-            "high": np.where(shown, bias.high[above], theta * np.exp(half)),
+            "std_error": np.where(shown, held.std_error, np.sqrt(np.diag(covariance))),
+            "low": np.where(shown, held.low, theta * np.exp(-half)),
+            "high": np.where(shown, held.high, theta * np.exp(half)),
         }
-    return replace(bias._part(above), **about)
+    shaped: PositionBias = replace(held, **about)
+    return shaped
 
 
 def _measured(bias: PositionBias) -> tuple[PositionBias, IntArray]:

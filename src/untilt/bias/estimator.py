@@ -105,9 +105,9 @@ def numbered_as(bias: PositionBias, packed: Packed) -> PositionBias:
     """The curve and its facts by the numbers of the page."""
     if not packed.absent:
         return bias
-    numbers = packed.numbers(bias.depth)
+    numbers = packed.numbers(bias.depth).tolist()
     sentence = LEFT_OUT if numbers[0] == 1 else FIRST_LEFT_OUT
-    left = sentence(positions=packed.absent, first=int(numbers[0]))
+    left = sentence(positions=packed.absent, first=numbers[0])
     return replace(
         on_page(bias, Slots(packed.absent)),
         status=joined(bias.status.located(numbers), left),
@@ -141,11 +141,8 @@ def check_clicks(log: ClickLog, method: str) -> None:
 
 def absent_positions(log: ClickLog, *, dead: bool = True) -> tuple[int, ...]:
     """The positions that show no results, or too few to compare; see `counts.left_out`."""
-    count = log.row_count
-    shown, clicks = (
-        np.bincount(log.position - 1, weights=each) for each in (count, count * log.label)
-    )
-    return tuple((np.flatnonzero(left_out(shown, clicks, dead=dead)) + 1).tolist())
+    rates = (np.bincount(log.position - 1, w) for w in (log.row_count, log.row_count * log.label))
+    return tuple((np.flatnonzero(left_out(*rates, dead=dead)) + 1).tolist())
 
 
 def place_of(log: ClickLog, position: int) -> int:

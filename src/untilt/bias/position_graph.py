@@ -158,10 +158,7 @@ class PositionGraph(Portable):
         return JoiningSwap(upper, lower, float(most_lost(upper, lower, self.click_rate)))
 
     def require(self, depth: int, method: str, *, clicks: bool = True) -> None:
-        """Raise unless positions 1..depth can all be compared; with `clicks`, by clicks too."""
-        shown = np.zeros(max(depth, self.depth), dtype=bool)
-        shown[: self.depth] = np.diag(self.documents) > 0
-        require_shown(shown[:depth])
+        """Raise unless positions down to `depth` can be compared; with `clicks`, by clicks too."""
         arcs = (self.clicks.T if clicks else self.documents) > 0
         self._require_joined(self.components, arcs, depth, method)
         if clicks:
@@ -170,8 +167,9 @@ class PositionGraph(Portable):
     def _require_joined(
         self, components: tuple[tuple[int, ...], ...], arcs: BoolArray, depth: int, method: str
     ) -> None:
-        first = next(part for part in components if 1 in part)
-        lost = [k for k in range(1, depth + 1) if k not in first]
+        wanted = [k for k in range(1, self.depth + 1) if any(k in part for part in components)]
+        first = next(part for part in components if wanted[0] in part)
+        lost = [k for k in wanted if k <= depth and k not in first]
         if not lost:
             return
         second = next(part for part in components if lost[0] in part)
@@ -246,23 +244,6 @@ def joined_depth(arcs: BoolArray, *, needed: BoolArray | None = None) -> int:
             break
         depth = int(lost[0])
     return depth
-
-
-def require_shown(shown: BoolArray) -> None:
-    """Raise unless every position was shown."""
-    if shown.all():
-        return
-    missing = int(np.argmin(shown)) + 1
-    fix = phrase("Ask for fewer positions: ⟦log.top({k})|--depth {k}⟧.", k=missing - 1)
-    if missing == 1:
-        fix = phrase("Examination is measured relative to it: number the positions from 1.")
-    raise IdentifiabilityError(
-        phrase(
-            "position {missing} was never shown, so nothing is known about it. {fix}",
-            missing=missing,
-            fix=fix,
-        )
-    )
 
 
 def most_lost(upper: IntArray | int, lower: IntArray | int, click_rate: FloatArray) -> FloatArray:

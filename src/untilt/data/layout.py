@@ -265,10 +265,6 @@ class Slots(Layout):
 class Packed(Slots):
     """Positions numbered without gaps: what an estimator sees; p is the p-th with results."""
 
-    def name(self, position: int) -> str:
-        """The number on the page."""
-        return str(self.numbers(position)[-1])
-
     def numbers(self, n: int) -> IntArray:
         """(n,) the numbers on the page of the first n positions with results."""
         return np.flatnonzero(self.has(n + len(self.absent)))[:n] + 1

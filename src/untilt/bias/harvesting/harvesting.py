@@ -13,7 +13,7 @@ from untilt.bias.estimator import BiasEstimator, place_of
 from untilt.bias.harvesting import pairs
 from untilt.bias.harvesting.pairs import PairEquations, PairSums
 from untilt.bias.log_ratios import MAXIMUM, NO_MAXIMUM, from_log_ratios, log_ratios
-from untilt.bias.position_graph import position_graph, require_shown
+from untilt.bias.position_graph import position_graph
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts
@@ -390,7 +390,6 @@ def bounded_bias(
     """
     least, steepest = _checked(slopes)
     graph = position_graph(cells)
-    require_shown(np.diag(graph.documents) > 0)
     parts = graph.clicked_components
     if len(parts) == 1:
         return fit(cells)
