@@ -5,6 +5,7 @@ the words of Python; files store code, severity, template and fields. The comman
 same template in its own words (`Fact.said`): options, methods and commands stand in it as marks.
 
     {name}  {name:,.2f}     a field, with a number's format or one of `SPECS`
+    {share:.0%~most}        with more digits where else it would read as the limit in field `most`
     {n:query|queries}       the first word for 1, the second for any other value
     ⟦missing='keep'⟧        an argument of Python, or a call: an option or a method elsewhere
     ⟦log.top(3)|--top 3⟧    Python's words, then those of the command line
@@ -18,12 +19,13 @@ same template in its own words (`Fact.said`): options, methods and commands stan
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol
 
+PLACES = frozenset(["position", "positions", "first", "last", "top", "upper", "lower"])
 Severity = Literal["note", "warning", "serious"]
 _SEVERITIES: tuple[Severity, ...] = ("note", "warning", "serious")
 # A mark, a command, a field, a brace: a template holds nothing else but text.
@@ -106,6 +108,22 @@ class Fact(str):
     def __reduce__(self) -> tuple[Any, ...]:
         return _fact, (str(self), self.code, self.severity, self.template, dict(self.fields))
 
+    def located(self, numbers: Sequence[int]) -> "Fact":
+        """The same fact with position p as numbers[p - 1], where fields of `PLACES` name one."""
+
+        def at(name: str, value: Any) -> Any:
+            if isinstance(value, Fact):
+                return value.located(numbers)
+            if isinstance(value, tuple | list):
+                return tuple(at(name, each) for each in value)
+            moves = name in PLACES and isinstance(value, int) and 1 <= value <= len(numbers)
+            return numbers[value - 1] if moves else value
+
+        if not self.template:
+            return self
+        fields = {name: at(name, value) for name, value in self.fields.items()}
+        return Fact(self.code, self.severity, self.template, **fields)
+
     def record(self, said: Callable[[str], str] = str) -> dict[str, Any]:
         """For JSON: code, severity, template, fields and the sentence as `said` words it."""
         return {
@@ -170,7 +188,10 @@ def rendered(template: str, fields: Mapping[str, Any], voice: Voice) -> str:
             return _marked(mark, command, voice, lambda text, by: rendered(text, fields, by))
         if name is None:
             return found[0][0]
-        return _field(fields[name], spec or "", voice)
+        spec, _, limit = (spec or "").partition("~")
+        if limit:
+            return apart(fields[name], fields[limit], spec)
+        return _field(fields[name], spec, voice)
 
     return _TOKEN.sub(token, template)
 
@@ -208,6 +229,21 @@ def _field(value: Any, spec: str, voice: Voice) -> str:
 def said(value: Any, voice: Voice) -> str:
     """A fact or a command in the words of a voice; anything else as text."""
     return value.said(voice) if isinstance(value, Fact | Command) else str(value)
+
+
+def apart(value: float, limit: float, spec: str) -> str:
+    """A number with as many digits as it takes to tell it from its limit, up to 4 more.
+
+    >>> apart(0.504, 0.5, ".0%"), apart(0.6, 0.5, ".0%")
+    ('50.4%', '60%')
+    """
+    parts = re.fullmatch(r"(,?)\.(\d)([f%])", spec)
+    if parts is None:
+        raise ValueError(f"{spec!r} is no format of a number with a limit")
+    comma, digits, kind = parts.groups()
+    forms = [f"{comma}.{int(digits) + more}{kind}" for more in range(5)]
+    differs = (form for form in forms if format(value, form) != format(limit, form))
+    return format(value, next(differs, forms[-1]))
 
 
 def positions_text(positions: Iterable[int], *, most: int = 8) -> str:

@@ -85,7 +85,7 @@ def _log_examination(bias: PositionBias) -> None:
 
     for name, each in (bias.contexts or {"": bias}).items():
         of = re.sub(r"[^\w ./-]+", " ", f"examination {name}".strip())  # what MLflow takes as names
-        for k in range(1, each.known_depth + 1):
+        for k in each.positions(each.known_depth):
             ends = each.interval(k)
             figures = {of: float(each.at(k)), f"{of}_low": ends.low, f"{of}_high": ends.high}
             known = figures if each.has_interval else {of: figures[of]}

@@ -239,7 +239,9 @@ TOO_FEW_CLICKS = warning(
 )
 IDENTIFIED_WHERE_SHOWN = note(
     "audit.identified-where-shown",
-    "For all positions that were shown; {positions:positions} never was.",
+    "Yes, for the positions that hold results: documents shown at several of them join them all. "
+    "A curve leaves out {positions:positions}, where the page shows no results or too few to "
+    "compare.",
 )
 
 WIDE = 1.5  # an interval that reaches beyond a factor of this is called wide
@@ -333,8 +335,8 @@ class Audit(Portable, View):
 
     @property
     def is_identified(self) -> bool:
-        """Whether all positions 1..K can be compared without a model of relevance."""
-        return self.comparable == tuple(range(1, self.graph.depth + 1)) and not self.drifts
+        """Whether all positions with results can be compared without a model of relevance."""
+        return not self.not_comparable and not self.drifts
 
     @property
     def drifts(self) -> bool:
@@ -348,8 +350,10 @@ class Audit(Portable, View):
     @property
     def comparable(self) -> tuple[int, ...]:
         """Positions that can be compared with position 1 without a model of relevance."""
-        joined = next((part for part in self.graph.clicked_components if 1 in part), ())
-        return tuple(k for k in joined if k <= self.joined_depth)
+        used = self.graph.positions
+        parts = self.graph.clicked_components
+        joined = next((part for part in parts if used[0] in part), ())
+        return tuple(k for k in used if k in joined and k <= self.joined_depth)
 
     @property
     def joined_depth(self) -> int:
@@ -361,8 +365,7 @@ class Audit(Portable, View):
     @property
     def not_comparable(self) -> tuple[int, ...]:
         """Positions that were shown and cannot be compared with position 1 without a model."""
-        shown = {k for part in self.graph.components for k in part}
-        return tuple(sorted(shown - set(self.comparable)))
+        return tuple(sorted(set(self.graph.positions) - set(self.comparable)))
 
     @property
     def notes(self) -> tuple[Fact, ...]:
@@ -658,7 +661,12 @@ def _verdict(audit: Audit) -> Iterator[Fact]:
         yield NOT_IDENTIFIED_DRIFT
         return
     if audit.is_identified:
-        yield IDENTIFIED(depth=graph.depth)
+        left_out = tuple((np.flatnonzero(graph.left_out) + 1).tolist())
+        yield (
+            IDENTIFIED_WHERE_SHOWN(positions=left_out)
+            if left_out
+            else IDENTIFIED(depth=graph.depth)
+        )
     elif audit.joined_depth < graph.depth:
         yield LEVELS_APART(positions=audit.not_comparable)
     elif len(graph.components) > 1:
@@ -666,10 +674,8 @@ def _verdict(audit: Audit) -> Iterator[Fact]:
         groups = [positions_text(component) for component in components[:6]]
         groups += [f"and {len(components) - 6} more"] if len(components) > 6 else []
         yield POSITIONS_APART(positions=apart, components=components, groups=groups)
-    elif audit.not_comparable:
-        yield TOO_FEW_CLICKS(positions=audit.not_comparable)
     else:
-        yield IDENTIFIED_WHERE_SHOWN(positions=audit.positions_never_shown)
+        yield TOO_FEW_CLICKS(positions=audit.not_comparable)
     position, factor = _widest(audit.evidence)
     if audit.evidence is not None:
         yield (PRECISION if factor <= NOT_KNOWN else NO_PRECISION)(
@@ -691,7 +697,7 @@ def _widest(bias: PositionBias | None) -> tuple[int, float]:
     """The position with the widest interval, and the factor that it spans to either side."""
     if bias is None or bias.low is None or bias.high is None:
         return 1, 1.0
-    factor = bias.uncertainty
+    factor = np.where(bias.holds_results, bias.uncertainty, 1.0)
     k = int(np.argmax(factor))
     return k + 1, float(factor[k])
 

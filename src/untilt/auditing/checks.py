@@ -28,7 +28,8 @@ from untilt.facts import Fact, joined, note
 
 PROXY_TOO_FEW = note("audit.proxy-too-few", "too few documents change positions")()
 PROXY_NO_DIFFERENCE = note(
-    "audit.proxy-no-difference", "documents do not differ in relevance beyond chance"
+    "audit.proxy-no-difference",
+    "too few sessions of a document to tell better documents from worse ones beyond chance",
 )()
 PROXY_CLICKS = note("audit.proxy-clicks", "clicks of documents that change positions")()
 PROXY_NO_PREDICTION = note(
@@ -117,14 +118,15 @@ def share_without_click(log: ClickLog) -> float:
 
 
 def sessions_with_gaps(log: ClickLog) -> int:
-    """Sessions that skip a position: they do not show every position from 1 to their lowest one.
+    """Sessions that skip a position which others show, between the first and their lowest one.
 
     Rows that were lost look like this; so do logs of clicked rows alone.
     """
     length = ragged.lengths(log.indptr)
     filled = length > 0
+    used = np.cumsum(np.bincount(log.position) > 0)  # positions with results down to each
     lowest = np.zeros_like(length)
-    lowest[filled] = log.position[log.indptr[1:][filled] - 1]
+    lowest[filled] = used[log.position[log.indptr[1:][filled] - 1]]
     return int(log.sessions[lowest != length].sum())
 
 

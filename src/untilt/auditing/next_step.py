@@ -309,7 +309,7 @@ def comparable_depth(graph: PositionGraph) -> int:
 
     An estimator sees nothing of the positions below, so what joins them there does not count.
     """
-    return joined_depth(graph.clicks.T > 0)
+    return joined_depth(graph.clicks.T > 0, needed=~graph.left_out)
 
 
 def doubt(

@@ -64,6 +64,7 @@ FITS = note(
     "reading.fits",
     "Clicks fit the position-based model as far as these were compared: {what:listed}.",
 )
+FITS_ELSE = note(FITS.code, "Here clicks fit the position-based model: {what:listed}.")
 
 _ASKED = {
     "relevance": "better and weaker documents",
@@ -324,7 +325,8 @@ class ReadingTests:
         """What was tested without a finding, and what was not tested."""
         passed = tuple((each.question, each.column) for each in self.tests if not each.fails)
         what = [_asked(*each) for each in passed]
-        fits = (FITS(asked=passed, what=what),) if passed else ()
+        told = FITS if self.fits else FITS_ELSE
+        fits = (told(asked=passed, what=what),) if passed else ()
         return (*fits, *self.untested)
 
     def veto(self, *, knows_trust: bool = False) -> Fact | None:

@@ -34,7 +34,7 @@ from untilt._core.portable import Portable
 from untilt.auditing.scores import Repeated
 from untilt.bias.experiments.assignment import baseline_lists
 from untilt.data.clicklog import ClickLog, turnover_of
-from untilt.data.counts import position_counts
+from untilt.data.counts import left_out, position_counts
 from untilt.facts import Fact, Sentence, note, serious, warning
 
 Source = Literal["", "randomised", "in turn", "versions", "harvested"]
@@ -249,7 +249,8 @@ def _inflation(log: ClickLog) -> FloatArray:
     """(K,) variance of each log ratio to position 1, levels free, over that with one level."""
     K, level = log.depth, _levels(log)
     G = int(level.max(initial=0)) + 1
-    data = Repeated.of(position_counts(log))
+    counts = position_counts(log)
+    data = Repeated.of(counts)
     if G == 1 or not len(data.c):
         return np.ones(K)
     of_row = np.repeat(level, ragged.lengths(log.indptr))
@@ -269,18 +270,20 @@ def _inflation(log: ClickLog) -> FloatArray:
     diagonal[:K, K:], diagonal[K:, :K] = both, both.T
     scale = csr_array((1 / np.maximum(clicks, 1e-300), (range(n_docs), range(n_docs))))
     information = diagonal - (x.T @ scale @ x).toarray()
-    free, one = _variances(information, K), _variances(information[:K, :K], K)
+    unused = left_out(counts.by_position(counts.impressions), counts.by_position(counts.clicks))
+    first = int(np.argmin(unused))
+    free, one = (_variances(each, K, first) for each in (information, information[:K, :K]))
     with np.errstate(invalid="ignore"):
         ratio = np.where(np.isfinite(one), free / one, 1.0)
-    ratio[0] = 1.0
+    ratio[unused] = ratio[first] = 1.0
     return np.maximum(ratio, 1.0)
 
 
-def _variances(information: FloatArray, K: int) -> FloatArray:
-    """(K,) variance of x_k - x_1; infinite where the information does not hold it."""
+def _variances(information: FloatArray, K: int, first: int) -> FloatArray:
+    """(K,) variance of x_k - x_first; infinite where the information does not hold it."""
     values, vectors = np.linalg.eigh(information)
     held = values > 1e-9 * max(values.max(initial=0.0), 1e-300)
-    contrast = np.eye(len(information))[:K] - np.eye(len(information))[0]
+    contrast = np.eye(len(information))[:K] - np.eye(len(information))[first]
     along = contrast @ vectors
     lost = np.sum(along[:, ~held] ** 2, axis=1) > 1e-6
     found = np.sum(along[:, held] ** 2 / values[held], axis=1)

@@ -29,7 +29,7 @@ from untilt.bias.curve import PositionBias
 from untilt.bias.given import BiasLike, GivenCurve, as_examination, numbered_for
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, position_counts
-from untilt.data.layout import Layout, ranks_of
+from untilt.data.layout import Layout
 from untilt.errors import OptionError
 from untilt.facts import Fact, note, warning
 
@@ -210,9 +210,9 @@ def _affine(
     """
     examination = as_examination(bias)
     if layout is not None and getattr(examination, "layout", None) is None:
-        rank = ranks_of(layout, depth)
-        alpha, beta, theta = _affine(examination, int(rank[-1]), None)
-        return alpha[rank - 1], beta[rank - 1], theta[rank - 1]
+        place = layout.places(depth)
+        alpha, beta, theta = _affine(examination, int(place[-1]), None)
+        return alpha[place - 1], beta[place - 1], theta[place - 1]
     if isinstance(examination, GivenCurve):
         examination = examination.to_bias(depth)
     if not isinstance(examination, PositionBias):

@@ -14,7 +14,7 @@ from untilt._core.arrays import BoolArray, FloatArray, IntArray, check_same_shap
 from untilt._core.portable import Portable
 from untilt._core.statistics import Interval, normal_quantile
 from untilt.catalog import storable
-from untilt.data.layout import AnyLayout, ContextCells, Grid, Layout
+from untilt.data.layout import AnyLayout, ContextCells, Grid, Layout, Slots
 from untilt.errors import DepthError, OptionError, ShapeError
 from untilt.facts import Fact, as_fact, as_facts, note, positions_text, warning
 
@@ -163,13 +163,17 @@ class PositionBias(Portable):
     eta, eta_std_error : of the power law theta_k = (1/k)^eta, where one was fitted
     effective_queries : how many queries of equal weight say as much as those of the log, at the
         position that rests on the fewest; None for a curve that was given
+    effective_at : (K,) the same at each position, infinite at position 1, which is 1 by definition;
+        None where it is not known
     estimated : True where clicks made the curve. Without an error it then has no interval: how far
         it is off is not known, and nothing takes it as exact. With an error it is always True;
         where not given, also if the curve has a method and assumes something else than to be right
     bounds : of the levels of positions that nothing joins to position 1, or None. There `low` and
         `high` are bounds, not a confidence interval, and `examination` is their middle
     layout : what the positions are where they are more than ranks: positions of several contexts
-        (`contexts` has their curves), cells of a grid; None for positions of a list
+        (`contexts` has their curves), cells of a grid, a page on which some positions hold no
+        results (`Slots`: the curve holds its last value there, and lists are read without them);
+        None for positions of a list
     """
 
     examination: FloatArray
@@ -190,6 +194,7 @@ class PositionBias(Portable):
     estimated: bool = False
     bounds: LevelBounds | None = None
     layout: AnyLayout | None = None
+    effective_at: FloatArray | None = None
 
     @property
     def rests_on(self) -> catalog.RestsOn:
@@ -223,6 +228,7 @@ class PositionBias(Portable):
         estimated: bool | None = None,
         bounds: LevelBounds | None = None,
         layout: AnyLayout | None = None,
+        effective_at: npt.ArrayLike | None = None,
     ) -> None:
         theta = _checked_examination(examination)
         K = len(theta)
@@ -247,6 +253,7 @@ class PositionBias(Portable):
             or (_reads_as_estimate(method, beliefs) if estimated is None else estimated),
             "bounds": bounds,
             "layout": layout,
+            "effective_at": _of_shape("effective_at", effective_at, (K,)),
         }
         if store["covariance"] is not None and store["std_error"] is None:
             store["std_error"] = frozen(np.sqrt(np.diag(store["covariance"])))
@@ -285,7 +292,9 @@ class PositionBias(Portable):
         if not isinstance(layout, ContextCells):
             return {}
         n = layout.n_contexts
-        return {name: self._part(slice(c, None, n)) for c, name in enumerate(layout.names)}
+        page = Slots(layout.absent) if layout.absent else None
+        each = {name: self._part(slice(c, None, n)) for c, name in enumerate(layout.names)}
+        return {name: replace(curve, layout=page) for name, curve in each.items()}
 
     def _part(self, own: slice | IntArray) -> "PositionBias":
         """The curve at some of its positions, or at all in another order."""
@@ -303,7 +312,20 @@ class PositionBias(Portable):
             low=part(self.low),
             high=part(self.high),
             layout=None,
+            bounds=self.bounds and replace(self.bounds, part=self.bounds.part[own]),
+            effective_at=part(self.effective_at),
         )
+
+    @property
+    def holds_results(self) -> BoolArray:
+        """(K,) whether a position holds results; True but on a page with gaps."""
+        layout = self.layout
+        return layout.has(self.depth) if isinstance(layout, Slots) else np.ones(self.depth, bool)
+
+    def positions(self, depth: int | None = None) -> list[int]:
+        """The positions that it is about, down to `depth`: those that hold results."""
+        found: list[int] = (np.flatnonzero(self.holds_results[:depth]) + 1).tolist()
+        return found
 
     @property
     def is_known(self) -> bool:
@@ -346,7 +368,8 @@ class PositionBias(Portable):
     def _is_shown(self) -> BoolArray:
         """(K,) whether theta is worth showing: known to a factor of 10, or without an interval."""
         bounded = False if self.bounds is None else self.bounds.bounded
-        return (self.uncertainty <= NOT_KNOWN) | (not self.has_interval) | bounded
+        known = (self.uncertainty <= NOT_KNOWN) | (not self.has_interval) | bounded
+        return known & self.holds_results
 
     def text(self, position: int, *, decimals: int = 4) -> tuple[str, str]:
         """theta at a position, and its interval; "not known" and a bound where nothing more is.
@@ -523,10 +546,12 @@ class PositionBias(Portable):
         )
 
     def __repr__(self) -> str:
-        scale = "relative to position 1" if self.relative else "absolute"
+        scale = f"relative to position {self.positions()[0]}" if self.relative else "absolute"
         lines = [f"PositionBias by {self.method}, {scale} ({self.status})"]
         if self.effective_queries is not None:
-            lines.append(f"  effective queries {self.effective_queries:,.1f}")
+            lines.append(
+                f"  effective queries {self.effective_queries:,.1f}, where they are fewest"
+            )
         for context, curve in self.contexts.items():
             lines.append(f"  {context}")
             lines += curve._lines()
@@ -535,7 +560,7 @@ class PositionBias(Portable):
     def _lines(self) -> list[str]:
         """One line for each position."""
         lines = []
-        for k in range(1, self.known_depth + 1):
+        for k in self.positions(self.known_depth):
             theta, interval = self.text(k, decimals=3)
             named = f"{k:>3}" if not isinstance(self.layout, Grid) else f"{self.layout.name(k):<18}"
             interval = interval and f"  {interval}"

@@ -13,7 +13,7 @@ from scipy.optimize import nnls
 
 from untilt._core.arrays import FloatArray, IntArray, handed_over
 from untilt._core.portable import Portable
-from untilt._core.statistics import check_level, holm
+from untilt._core.statistics import check_level, holm, normal_quantile
 from untilt.bias.curve import NEVER_RISES, PositionBias
 from untilt.bias.log_ratios import (
     degrees_of_freedom,
@@ -23,7 +23,7 @@ from untilt.bias.log_ratios import (
     wald_p_value,
     whitening,
 )
-from untilt.data.layout import Grid
+from untilt.data.layout import Grid, Layout, Slots
 from untilt.errors import DepthError, OptionError
 from untilt.facts import Fact, joined, note, warning
 
@@ -68,21 +68,24 @@ def fit_power_law(bias: PositionBias, *, depth: int | None = None) -> PositionBi
     check_shapeable(bias, "a power law needs at least two positions")
     if depth < 1:
         raise DepthError(f"depth must be at least 1. Got {depth} instead.")
+    page, (bias, at) = bias.layout, _measured(bias)
     z, V = _weighable(bias)
-    x = -np.log(np.arange(1, bias.depth + 1))
+    x = -np.log(at / at[0])
     root = whitening(V[1:, 1:])
     wx, wz = root @ x[1:], root @ z[1:]
     eta = float(wx @ wz / (wx @ wx))
     x = -np.log(np.arange(1, depth + 1))
     if bias.std_error is None:
         status = note("bias.eta", "eta {eta:.3f}")(eta=eta)
-        return replace(_shaped(bias, eta * x, None, "a power law", POWER_LAW, status), eta=eta)
+        fitted = _shaped(bias, eta * x, None, "a power law", POWER_LAW, status)
+        return replace(fitted, eta=eta, layout=page)
     error = float(1 / np.sqrt(wx @ wx))
     misfit, free = float(np.sum((wz - eta * wx) ** 2)), bias.depth - 2
     p = wald_p_value(misfit, free, degrees_of_freedom(bias)[1:])
     status = ETA_FITTED(eta=eta, std_error=error, p_value=p)
     fitted = _shaped(bias, eta * x, error**2 * np.outer(x, x), "a power law", POWER_LAW, status)
-    return replace(fitted, eta=eta, eta_std_error=error)
+    layout = page if isinstance(page, Slots) else None
+    return replace(fitted, eta=eta, eta_std_error=error, layout=layout)
 
 
 def smooth(bias: PositionBias) -> PositionBias:
@@ -97,6 +100,7 @@ def smooth(bias: PositionBias) -> PositionBias:
     counted, so intervals where it is flat are a little short.
     """
     check_shapeable(bias, "there is nothing to smooth in one position")
+    page, (bias, _) = bias.layout, _measured(bias)
     z, V = _weighable(bias)
     root = whitening(V[1:, 1:])
     L = np.tril(np.ones((bias.depth - 1, bias.depth - 1)))
@@ -111,7 +115,7 @@ def smooth(bias: PositionBias) -> PositionBias:
     covariance = np.zeros_like(V)
     covariance[1:, 1:] = P @ V[1:, 1:] @ P.T
     known = None if bias.std_error is None else covariance
-    return _shaped(bias, d, known, "smoothed", NEVER_RISES, status)
+    return _on_page_of(page, _shaped(bias, d, known, "smoothed", NEVER_RISES, status))
 
 
 def _shaped(
@@ -126,7 +130,7 @@ def _shaped(
     method, assumes = f"{bias.method}, then {then}", (*bias.assumes, assumed)
     if covariance is None:
         about: dict[str, Any] = {"method": method, "assumes": assumes, "status": status}
-        return replace(bias, examination=np.exp(z), relative=True, **about)
+        return replace(bias, examination=np.exp(z), relative=True, effective_at=None, **about)
     return from_log_ratios(
         z,
         covariance,
@@ -221,16 +225,65 @@ def fit_quadratic(bias: PositionBias, *, outlier_limit: float | None = None) -> 
             f"a quadratic is fitted to an estimate with standard errors at {FEWEST_POSITIONS} "
             f"positions or more. {bias.method} has {bias.depth} positions."
         )
+    page, (bias, at) = bias.layout, _measured(bias)
     z, V = log_ratios(bias)
     theta = np.exp(z)
-    x = np.arange(bias.depth, dtype=float)
+    x = (at - at[0]).astype(float)
     X = np.stack([x, x**2], axis=1)
     kept, fit = _without_outliers(X, theta - 1, V * np.outer(theta, theta), outlier_limit)
     fitted = 1 + X @ fit.b
     _check_positive(fitted)
     covariance = X @ (fit.spread @ fit.spread.T) @ X.T / np.outer(fitted, fitted)
-    status = joined(bias.status, _quality(fit, kept, bias))
-    return _shaped(bias, np.log(fitted), covariance, "a quadratic", QUADRATIC, status)
+    status = joined(bias.status, _quality(fit, kept, bias, at))
+    shaped = _shaped(bias, np.log(fitted), covariance, "a quadratic", QUADRATIC, status)
+    return _on_page_of(page, shaped)
+
+
+def on_page(bias: PositionBias, slots: Slots) -> PositionBias:
+    """A curve of the positions that hold results, by their numbers on the page.
+
+    log theta of the others lies on the straight line between the neighbours above and below. How
+    the line bends is not known: half of the difference of the two counts as a further error.
+    """
+    at = np.flatnonzero(slots.has(bias.depth + len(slots.absent)))[: bias.depth]
+    every = np.arange(at[-1] + 1)
+    shown = np.isin(every, at)
+    above = np.maximum(np.searchsorted(at, every, side="right") - 1, 0)
+    below = np.minimum(above + (every > at[above]), len(at) - 1)
+    share = (every - at[above]) / np.maximum(at[below] - at[above], 1)
+    to_all = np.zeros((len(every), len(at)))
+    to_all[every, above] += 1 - share
+    to_all[every, below] += share
+    known = bias.examination
+    bend = np.where(shown, 0.0, np.abs(np.log(known[above] / known[below])) / 2)
+    theta = np.where(shown, known[above], np.exp(to_all @ np.log(known)))
+    held: Any = bias._part(above)
+    about: dict[str, Any] = {"examination": theta, "layout": slots}
+    if bias.covariance is not None and bias.low is not None and bias.high is not None:
+        relative = to_all @ (bias.covariance / np.outer(known, known)) @ to_all.T
+        covariance = (relative + np.diag(bend**2)) * np.outer(theta, theta)
+        covariance[np.ix_(at, at)] = bias.covariance
+        reach = np.log(bias.high / known)
+        half = np.hypot(np.maximum(reach[above], reach[below]), normal_quantile(bias.level) * bend)
+        about |= {
+            "covariance": covariance,
+            "std_error": np.where(shown, held.std_error, np.sqrt(np.diag(covariance))),
+            "low": np.where(shown, held.low, theta * np.exp(-half)),
+            "high": np.where(shown, held.high, theta * np.exp(half)),
+        }
+    shaped: PositionBias = replace(held, **about)
+    return shaped
+
+
+def _measured(bias: PositionBias) -> tuple[PositionBias, IntArray]:
+    """The curve of the positions that hold results, without gaps, and their numbers."""
+    at = np.flatnonzero(bias.holds_results)
+    return (bias if len(at) == bias.depth else bias._part(at)), at + 1
+
+
+def _on_page_of(layout: Layout | None, bias: PositionBias) -> PositionBias:
+    """What `_measured` made of a curve, as that curve was."""
+    return on_page(bias, layout) if isinstance(layout, Slots) else bias
 
 
 def hold_last(bias: PositionBias, depth: int) -> PositionBias:
@@ -253,6 +306,7 @@ def hold_last(bias: PositionBias, depth: int) -> PositionBias:
         covariance=None if bias.covariance is None else bias.covariance[np.ix_(index, index)],
         low=longer(bias.low),
         high=longer(bias.high),
+        effective_at=longer(bias.effective_at),
         assumes=(*bias.assumes, CONSTANT_BELOW(position=bias.depth)),
     )
 
@@ -318,10 +372,10 @@ def _check_positive(fitted: FloatArray) -> None:
         )
 
 
-def _quality(fit: _Fit, kept: IntArray, bias: PositionBias) -> Fact:
+def _quality(fit: _Fit, kept: IntArray, bias: PositionBias, at: IntArray) -> Fact:
     misfit = float(fit.residual @ fit.residual)
     p = wald_p_value(misfit, len(kept) - 2, degrees_of_freedom(bias)[kept])
-    outliers = sorted(set(range(2, bias.depth + 1)) - set((kept + 1).tolist()))
+    outliers = np.setdiff1d(at[1:], at[kept]).tolist()
     return quadratic_fact(p, tuple(outliers))
 
 

@@ -1,18 +1,32 @@
 """What every estimator of position bias shares: the constructor stores, `fit` checks and learns."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Self
+from typing import ClassVar, Self
+
+import numpy as np
 
 from untilt._core.estimator import BaseEstimator
 from untilt._core.statistics import check_level
 from untilt._core.threads import one_blas_thread
 from untilt.bias.curve import PositionBias
+from untilt.bias.curve_operations import on_page
 from untilt.data.clicklog import ClickLog
-from untilt.data.counts import PositionCounts, position_counts
+from untilt.data.counts import PositionCounts, left_out, position_counts
+from untilt.data.layout import Packed, Slots
 from untilt.data.limits import check_room
 from untilt.data.shown import check_shown
-from untilt.errors import DepthError, IdentifiabilityError, OptionError
+from untilt.errors import DepthError, IdentifiabilityError, OptionError, UntiltError
+from untilt.facts import joined, positions_text, warning
+
+LEFT_OUT = warning(
+    "bias.slots-left-out",
+    "without {positions:positions}, where the page shows no results or too few to compare",
+)
+FIRST_LEFT_OUT = warning(
+    LEFT_OUT.code, LEFT_OUT.template + ": ratios are to position {first}, not to position 1"
+)
 
 BYTES_PER_ROW = 48  # of working memory, measured for `AllPairs` on lists that are all different
 
@@ -27,16 +41,28 @@ class BiasEstimator(BaseEstimator):
 
     bias_: PositionBias
     level: float
+    _bounds_dead: ClassVar[bool] = False
 
     def fit(self, log: ClickLog) -> Self:
         """Estimate the bias of this log. Raises `IdentifiabilityError` where it cannot be had."""
         check_clicks(log, type(self).__name__)
         check_level(self.level)
         by_version = self._uses_features and log.features is not None
+        used = log if by_version else log.without_versions()
         with one_blas_thread:
-            bias = self._estimate(log if by_version else log.without_versions())
-        self.bias_ = bias if log.layout is None else replace(bias, layout=log.layout)
+            bias = over_slots(
+                used, self._lists(used), self._estimate, bounds_dead=self._bounds_dead
+            )
+        self.bias_ = self._reshaped(bias)
         return self
+
+    def _lists(self, log: ClickLog) -> ClickLog:
+        """The lists whose clicks make the curve."""
+        return log
+
+    def _reshaped(self, bias: PositionBias) -> PositionBias:
+        """The curve by the numbers of the page, in the shape that was asked for."""
+        return bias
 
     @property
     def _uses_features(self) -> bool:
@@ -46,6 +72,47 @@ class BiasEstimator(BaseEstimator):
     @abstractmethod
     def _estimate(self, log: ClickLog) -> PositionBias:
         """The bias of a checked log."""
+
+
+def over_slots(
+    log: ClickLog,
+    counted: ClickLog,
+    estimate: Callable[[ClickLog], PositionBias],
+    *,
+    bounds_dead: bool = False,
+) -> PositionBias:
+    """The curve over the positions that hold results, whatever the gaps between them.
+
+    The estimate sees positions without gaps; its curve and its facts have the numbers of the page.
+    `counted` are the lists that tell which positions hold results; `bounds_dead` : the estimate has
+    a bound where nothing was clicked.
+    """
+    absent = absent_positions(counted, dead=not bounds_dead)
+    if not absent:
+        bias = estimate(log)
+        return bias if log.layout is None else replace(bias, layout=log.layout)
+    packed = Packed(absent)
+    try:
+        found = estimate(packed.of(log))
+    except UntiltError as error:
+        told = positions_text(absent)
+        raise type(error)(f"{error} (Positions are counted without {told}.)") from None
+    page = numbered_as(found, packed)
+    return page if log.layout is None else replace(page, layout=log.layout)
+
+
+def numbered_as(bias: PositionBias, packed: Packed) -> PositionBias:
+    """The curve and its facts by the numbers of the page."""
+    if not packed.absent:
+        return bias
+    numbers = packed.numbers(bias.depth).tolist()
+    sentence = LEFT_OUT if numbers[0] == 1 else FIRST_LEFT_OUT
+    left = sentence(positions=packed.absent, first=numbers[0])
+    return replace(
+        on_page(bias, Slots(packed.absent)),
+        status=joined(bias.status.located(numbers), left),
+        assumes=tuple(each.located(numbers) for each in bias.assumes),
+    )
 
 
 def check_clicks(log: ClickLog, method: str) -> None:
@@ -72,10 +139,23 @@ def check_clicks(log: ClickLog, method: str) -> None:
     check_shown(log)
 
 
+def absent_positions(log: ClickLog, *, dead: bool = True) -> tuple[int, ...]:
+    """The positions that show no results, or too few to compare; see `counts.left_out`."""
+    rates = (np.bincount(log.position - 1, w) for w in (log.row_count, log.row_count * log.label))
+    return tuple((np.flatnonzero(left_out(*rates, dead=dead)) + 1).tolist())
+
+
+def place_of(log: ClickLog, position: int) -> int:
+    """A position of the page as this log numbers it; what is left out counts as the one above."""
+    page = log.layout
+    return int(page.ranks(position)[-1]) if isinstance(page, Packed) and position > 0 else position
+
+
 def checked_depth(log: ClickLog, depth: int | None) -> int:
     """The lowest position that is asked for; that of the log where not given."""
     if depth is None:
         return log.depth
+    depth = place_of(log, depth)
     if not 1 <= depth <= log.depth:
         raise DepthError(
             f"depth must be one of the positions 1..{log.depth} of the log. Got {depth} instead."

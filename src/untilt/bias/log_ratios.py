@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from untilt._core.arrays import BoolArray, FloatArray
+from untilt._core.arrays import FloatArray
 from untilt._core.statistics import any_time_factor, normal_quantile
 from untilt.bias.curve import GIVEN, PositionBias
 from untilt.errors import OptionError
-from untilt.facts import Fact, joined, note, positions_text, serious, warning
+from untilt.facts import Fact, joined, note, phrase, positions_text, serious, warning
 
 ERRORS_WORTH = note(
     "bias.errors-by-query",
-    "errors the larger of clustered by query ({n_queries:,} queries, worth {effective:,.1f} with "
-    "even traffic) and session noise",
+    "errors the larger of clustered by query ({n_queries:,} queries, which count like "
+    "{effective:,.1f} of equal weight{where}) and session noise",
 )
 
 ERRORS = note(
@@ -29,14 +29,16 @@ ERRORS = note(
 
 ERRORS_FEW_WORTH = warning(
     "bias.errors-few-queries",
-    "errors the larger of clustered by query ({n_queries:,} queries, worth {effective:,.1f} with "
-    "even traffic: few) and session noise",
+    "errors the larger of clustered by query ({n_queries:,} queries, which count like "
+    "{effective:,.1f} of equal weight{where}: few) and session noise",
 )
 
 ERRORS_FEW = warning(
     "bias.errors-few-queries",
     "errors the larger of clustered by query ({n_queries:,} queries: few) and session noise",
 )
+
+FEWEST_AT = " at position {position}, where they are fewest"
 
 ANY_TIME = note(
     "bias.any-time",
@@ -69,7 +71,7 @@ MANY_CLICKS = 10_000
 class Uncertainty:
     """(m, m) covariance of an estimate, and the rule that it was computed by.
 
-    effective_queries : the smallest over the m, as in `PositionBias`
+    effective_queries : the smallest over the m, as in `PositionBias`; effective_at : (m,) all
     degrees_of_freedom : (m,) of Student's t; infinite where the error does not rest on the spread
         of queries. None is infinite everywhere
     click_parts : (K, m) parts of the variance from session noise, by the position of the clicks
@@ -82,6 +84,7 @@ class Uncertainty:
     effective_queries: float | None = None
     degrees_of_freedom: FloatArray | None = None
     click_parts: FloatArray | None = None
+    effective_at: FloatArray | None = None
 
 
 def larger_error(
@@ -92,6 +95,7 @@ def larger_error(
     effective: FloatArray | None = None,
     jackknife: bool = False,
     click_parts: FloatArray | None = None,
+    by_position: bool = False,
 ) -> Uncertainty:
     """At each position the larger of two errors, with the correlations of the second.
 
@@ -110,6 +114,7 @@ def larger_error(
     effective : (m,) effective queries of each estimate, by their parts of the session noise (the
         working variances of [bell2002]_); without it errors count as normal
     click_parts : as in `Uncertainty`
+    by_position : the estimates are of positions 1..m, so that the rule names one
     """
     if n_queries < 2:
         rule = warning("bias.errors-one-query", "errors from session noise: one query alone")()
@@ -122,12 +127,16 @@ def larger_error(
     factor = np.where(larger, factor, 1)
     covariance = by_session * np.outer(factor, factor)
     covariance += np.diag(np.where(sessions > 0, 0, clustered**2))
-    told = _effective_of(effective, larger | (sessions > 0), n_queries)
+    varies = larger | (sessions > 0)
+    at = None if effective is None else np.where(varies, effective, np.inf)
+    told = float(n_queries) if at is None or not varies.any() else float(at.min())
     few = told < FEWEST_QUERIES
     rule = (ERRORS_FEW if few else ERRORS)(n_queries=n_queries)
-    if effective is not None:
+    if at is not None:
         worth = ERRORS_FEW_WORTH if few else ERRORS_WORTH
-        rule = worth(n_queries=n_queries, effective=told)
+        named = by_position and varies.any()
+        where = phrase(FEWEST_AT if named else "", position=int(np.argmin(at)) + 1)
+        rule = worth(n_queries=n_queries, effective=told, where=where)
     return Uncertainty(
         covariance,
         rule,
@@ -136,14 +145,8 @@ def larger_error(
             None if effective is None else np.where(larger, np.maximum(effective - 1, 1), np.inf)
         ),
         click_parts=click_parts,
+        effective_at=at,
     )
-
-
-def _effective_of(effective: FloatArray | None, varies: BoolArray, n_queries: int) -> float:
-    """The smallest where anything varies; position 1 is 1 by definition."""
-    if effective is None or not varies.any():
-        return float(n_queries)
-    return float(np.min(effective[varies]))
 
 
 def effective_by_column(noise: FloatArray) -> FloatArray:
@@ -220,6 +223,7 @@ def from_log_ratios(
         low=low,
         high=high,
         effective_queries=errors.effective_queries,
+        effective_at=errors.effective_at,
     )
 
 

@@ -18,7 +18,7 @@ from scipy.sparse.csgraph import connected_components
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, check_same_shape, handed_over
 from untilt._core.portable import Portable
 from untilt.data.clicklog import ClickLog
-from untilt.data.counts import Cells, PositionCounts, position_counts
+from untilt.data.counts import Cells, PositionCounts, left_out, position_counts
 from untilt.errors import IdentifiabilityError, ShapeError
 from untilt.facts import phrase, positions_text
 
@@ -102,9 +102,19 @@ class PositionGraph(Portable):
             return np.diag(self.clicks) / np.diag(self.impressions)
 
     @property
+    def left_out(self) -> BoolArray:
+        """(K,) positions that show no results, or too few to compare; see `counts.left_out`."""
+        return left_out(np.diag(self.impressions), np.diag(self.clicks))
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """The other positions, which a curve is about; ratios are to the first of them."""
+        return tuple((np.flatnonzero(~self.left_out) + 1).tolist())
+
+    @property
     def is_connected(self) -> bool:
-        """Whether every position from 1 to K was shown and can be compared with every other."""
-        return len(self.components) == 1 and len(self.components[0]) == self.depth
+        """Whether all positions with results can be compared with one another."""
+        return any(set(self.positions) <= set(part) for part in self.components)
 
     @property
     def edges(self) -> tuple[Edge, ...]:
@@ -148,10 +158,7 @@ class PositionGraph(Portable):
         return JoiningSwap(upper, lower, float(most_lost(upper, lower, self.click_rate)))
 
     def require(self, depth: int, method: str, *, clicks: bool = True) -> None:
-        """Raise unless positions 1..depth can all be compared; with `clicks`, by clicks too."""
-        shown = np.zeros(max(depth, self.depth), dtype=bool)
-        shown[: self.depth] = np.diag(self.documents) > 0
-        require_shown(shown[:depth])
+        """Raise unless positions down to `depth` can be compared; with `clicks`, by clicks too."""
         arcs = (self.clicks.T if clicks else self.documents) > 0
         self._require_joined(self.components, arcs, depth, method)
         if clicks:
@@ -160,8 +167,9 @@ class PositionGraph(Portable):
     def _require_joined(
         self, components: tuple[tuple[int, ...], ...], arcs: BoolArray, depth: int, method: str
     ) -> None:
-        first = next(part for part in components if 1 in part)
-        lost = [k for k in range(1, depth + 1) if k not in first]
+        wanted = [k for k in range(1, self.depth + 1) if any(k in part for part in components)]
+        first = next(part for part in components if wanted[0] in part)
+        lost = [k for k in wanted if k <= depth and k not in first]
         if not lost:
             return
         second = next(part for part in components if lost[0] in part)
@@ -230,29 +238,12 @@ def joined_depth(arcs: BoolArray, *, needed: BoolArray | None = None) -> int:
     depth = len(arcs)
     while depth:
         part = connected_components(arcs[:depth, :depth], directed=True, connection="strong")[1]
-        apart = part != part[0]
-        lost = np.flatnonzero(apart if needed is None else apart & needed[:depth])
+        wanted = np.ones(depth, dtype=bool) if needed is None else needed[:depth]
+        lost = np.flatnonzero((part != part[np.argmax(wanted)]) & wanted)
         if not len(lost):
             break
         depth = int(lost[0])
     return depth
-
-
-def require_shown(shown: BoolArray) -> None:
-    """Raise unless every position was shown."""
-    if shown.all():
-        return
-    missing = int(np.argmin(shown)) + 1
-    fix = phrase("Ask for fewer positions: ⟦log.top({k})|--depth {k}⟧.", k=missing - 1)
-    if missing == 1:
-        fix = phrase("Examination is measured relative to it: number the positions from 1.")
-    raise IdentifiabilityError(
-        phrase(
-            "position {missing} was never shown, so nothing is known about it. {fix}",
-            missing=missing,
-            fix=fix,
-        )
-    )
 
 
 def most_lost(upper: IntArray | int, lower: IntArray | int, click_rate: FloatArray) -> FloatArray:
@@ -276,6 +267,7 @@ def _joining_swaps(graph: PositionGraph) -> tuple[JoiningSwap, ...]:
     part = np.full(graph.depth + 1, -1)
     for number, positions in enumerate(graph.components):
         part[list(positions)] = number
+    part[1:][graph.left_out] = -1
     pairs = np.argwhere(np.triu((part[1:, None] != part[1:]) & (part[1:] >= 0), 1)) + 1
     pairs = pairs[part[pairs[:, 0]] >= 0]
     swaps = []

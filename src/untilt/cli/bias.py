@@ -1,5 +1,6 @@
 """`untilt bias` and `clickmodels`: where people look, by any estimator, and how they read."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -182,10 +183,14 @@ def _shaped(found: "PositionBias", shape: Shape) -> "PositionBias":
 
 def _report(out: Output, found: "PositionBias", log: "ClickLog") -> None:
     names = "method examination std_error low high has_interval eps_plus eps_minus level relative"
-    out.record(**attributes(found, f"{names} eta effective_queries assumes status"))
+    out.record(
+        positions=found.positions(),
+        effective_queries_by_position=found.effective_at,
+        **attributes(found, f"{names} eta effective_queries assumes status"),
+    )
     from untilt.bias.curve import NO_INTERVAL
 
-    scale = "relative to position 1" if found.relative else "absolute"
+    scale = f"relative to position {found.positions()[0]}" if found.relative else "absolute"
     interval = f"{found.level:.0%} interval" if found.has_interval else NO_INTERVAL
     out.heading(
         phrase(
@@ -201,8 +206,6 @@ def _report(out: Output, found: "PositionBias", log: "ClickLog") -> None:
     out.table(*_table(found, rates.drawn_depth))
     out.heading("worth knowing")
     status = sentence(out.said(found.status))
-    if found.effective_queries is not None:
-        status = f"{status} Effective queries: {found.effective_queries:,.1f}."
     cut = [] if rates.not_drawn is None else [sentence(out.said(rates.not_drawn))]
     beliefs = [phrase("It assumes that {belief}.", belief=each) for each in found.assumes]
     out.points([status, *cut, *beliefs])
@@ -241,7 +244,8 @@ def _report_contexts(out: Output, estimator: Any) -> "dict[str, PositionBias]":
 
 def _place(found: "PositionBias", position: int) -> str:
     """A position as the table names it."""
-    return f"{position:>8}" if found.layout is None else found.layout.name(position)
+    layout = found.layout
+    return (layout.name(position) if layout else str(position)).rjust(8)
 
 
 def _table(
@@ -250,14 +254,18 @@ def _table(
     """Columns and rows of positions 1..depth; the JSON has all."""
     trust = found.has_trust
     drawn = [theta for _, theta, *_ in found.drawn_curve().points()]
-    columns = ("position", "theta", "interval", *(("eps+", "eps-") if trust else ()), "")
+    queries = found.effective_at
+    named = (*(("eps+", "eps-") if trust else ()), *(("queries",) if queries is not None else ()))
+    columns = ("position", "theta", "interval", *named, "")
     largest = max((theta for theta in drawn if theta is not None), default=0.0)
     rows = []
-    for k in range(1, min(found.depth, depth or found.known_depth) + 1):
+    for k in found.positions(depth or found.known_depth):
         theta, ends = found.text(k)
         noise: tuple[str, ...] = ()
         if found.eps_plus is not None and found.eps_minus is not None:
             noise = (f"{found.eps_plus[k - 1]:.3f}", f"{found.eps_minus[k - 1]:.3f}")
+        if queries is not None:
+            noise += (f"{queries[k - 1]:,.1f}" if math.isfinite(queries[k - 1]) else "",)
         value = drawn[k - 1]
         length = "" if value is None else bar(value, largest)
         rows.append((_place(found, k), theta, ends, *noise, length))

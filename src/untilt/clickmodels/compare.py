@@ -607,9 +607,9 @@ _MEANING = {
     )(),
     "chain": warning(
         "clickmodels.readers-stop",
-        "People read from the top and stop, and the documents above decide who gets further. A "
-        "curve over positions is right only on average over lists like those logged, and no more "
-        "after the ranking has changed.",
+        "A model in which people read from the top and stop predicts clicks best. If they do, the "
+        "documents above decide who gets further, and a curve over positions is right only on "
+        "average over lists like those logged, and no more after the ranking has changed.",
     )(),
     "network": warning(
         "clickmodels.network-is-better",

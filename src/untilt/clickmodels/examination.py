@@ -11,6 +11,7 @@ from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over, sum
 from untilt._core.em import EMResult, Step
 from untilt._core.threads import Share, parallel_kernel
 from untilt.bias.curve import POSITION_BASED, PositionBias
+from untilt.bias.estimator import absent_positions, numbered_as
 from untilt.bias.log_ratios import (
     MAXIMUM,
     NO_MAXIMUM,
@@ -25,6 +26,7 @@ from untilt.clickmodels.examination_curve import ConditionalCurve, comparable, f
 from untilt.clickmodels.smoothing import HIGH, LOW, Smoothing, climb, mean_rate, smoothing_of
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import Cells, PositionCounts, position_counts
+from untilt.data.layout import Packed
 from untilt.errors import IdentifiabilityError
 from untilt.facts import Fact, joined, note, phrase
 
@@ -234,6 +236,7 @@ class ExaminationModel(ClickModel):
             curve.by_session,
             effective=effective_by_column(curve.weight),
             jackknife=True,
+            by_position=True,
             click_parts=curve.click_parts,
         )
         end = MAXIMUM if curve.residual <= WORST_RESIDUAL else NO_MAXIMUM
@@ -310,16 +313,19 @@ class PBM(ExaminationModel, IndependentModel):
         unknown = float(np.nanmean(fit.theta))
         theta = np.where(np.isnan(fit.theta), unknown, fit.theta)
         self.examination_ = handed_over(np.where(theta >= HIGH, 1.0, theta))
-        self._bias = self._measured(counts, fit)
+        page = Packed(absent_positions(log))
+        if page.absent:
+            counts = position_counts(page.of(log))
+        self._bias = self._measured(counts, fit.theta[page.numbers(counts.depth) - 1], page)
 
     def _measured(
-        self, counts: PositionCounts, fit: ExaminationFit
+        self, counts: PositionCounts, theta: FloatArray, page: Packed
     ) -> PositionBias | IdentifiabilityError:
         try:
             position_graph(counts).require(counts.depth, "PBM")
         except IdentifiabilityError as error:
             return error
-        return self._curve(fit_curve(counts, fit.theta))
+        return numbered_as(self._curve(fit_curve(counts, theta)), page)
 
     def _examination(self, lists: Lists) -> FloatArray:
         return np.asarray(self.examination_[lists.position - 1])
@@ -373,16 +379,18 @@ class UBM(ExaminationModel):
         theta[used - 1], shown[used - 1] = fit.theta, counts.by_position(counts.impressions)
         self.examination_ = handed_over(_as_table(theta, shown, log.depth))
         position = np.repeat(np.arange(log.depth), np.arange(1, log.depth + 1))[used - 1]
-        self._bias = self._measured(counts, fit, position, log.depth)
+        page = Packed(absent_positions(log))
+        self._bias = self._measured(counts, fit, page.place(position + 1) - 1, page)
 
     def _measured(
-        self, counts: PositionCounts, fit: ExaminationFit, position: IntArray, depth: int
+        self, counts: PositionCounts, fit: ExaminationFit, position: IntArray, page: Packed
     ) -> PositionBias | IdentifiabilityError:
         """theta_k = sum_k' n_{k,k'} theta_{k,k'} / n_k over those that can be compared.
 
-        `position` (conditions,) is the index of the position k of each.
+        `position` (conditions,) is the index of the position k of each, -1 where it is left out.
         """
-        shown = np.where(comparable(counts), counts.by_position(counts.impressions), 0.0)
+        use, depth = comparable(counts) & (position >= 0), int(position.max()) + 1
+        shown, position = counts.by_position(counts.impressions) * use, np.maximum(position, 0)
         per_position = sum_by(position, shown, depth)
         clicks = sum_by(position, np.where(shown > 0, counts.by_position(counts.clicks), 0), depth)
         if np.any(clicks == 0):
@@ -396,7 +404,7 @@ class UBM(ExaminationModel):
         )
         left_out = 1 - shown.sum() / counts.impressions.sum()
         notes = [NOT_COMPARABLE(share=left_out)] if left_out > 0 else []
-        return self._curve(fit_curve(counts, fit.theta, share), *notes)
+        return numbered_as(self._curve(fit_curve(counts, fit.theta, share), *notes), page)
 
     def _examination(self, lists: Lists) -> FloatArray:
         return _examined(lists.indptr, lists.position, self._gamma(lists), self.examination_)

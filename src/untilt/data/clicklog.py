@@ -290,7 +290,11 @@ class ClickLog(Portable):
         """Only positions 1..k. Lists left empty go; their documents stay as unshown candidates."""
         if k < 1:
             raise OptionError(f"top(k) needs k of at least 1. Got {k} instead.")
-        keep = self.position <= k
+        return self.at_positions(np.arange(1, self.depth + 1) <= k)
+
+    def at_positions(self, kept: arrays.BoolArray) -> "ClickLog":
+        """Only the positions that are kept (K,). Lists left empty go, as in `top`."""
+        keep = kept[self.position - 1]
         indptr = ragged.keep_rows(self.indptr, keep)
         cut = self._with(indptr=indptr, **self._rows(np.flatnonzero(keep)))
         empty = ragged.lengths(indptr) == 0

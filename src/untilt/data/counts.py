@@ -184,6 +184,29 @@ class PositionCounts(Portable):
         )
 
 
+# A position with fewer clicks has no interval worth the name.
+FEWEST_CLICKS = 10
+# Of the sessions that a position below it has: fewer, and it is no place of results.
+RARELY_SHOWN = 0.1
+
+
+def left_out(shown: FloatArray, clicks: FloatArray, *, dead: bool = True) -> BoolArray:
+    """(K,) positions with too little to compare, above others with enough: never the last.
+
+    Positions that show no result; and below the first that does, those with fewer than 10 clicks in
+    a tenth of the sessions that a position below has, such as the place of an advertisement, and
+    `dead` ones, with no click where one below has 10.
+    """
+
+    def below(values: FloatArray) -> FloatArray:
+        return np.append(np.maximum.accumulate(values[::-1])[::-1][1:], 0.0)
+
+    lost = (shown < RARELY_SHOWN * below(shown)) & (clicks < FEWEST_CLICKS)
+    if dead:
+        lost |= (clicks == 0) & (below(clicks) >= FEWEST_CLICKS)
+    return (shown == 0) | (lost & (np.cumsum(shown > 0) > 1))
+
+
 def position_counts(
     log: "ClickLog", *, position: IntArray | None = None, depth: int | None = None
 ) -> PositionCounts:

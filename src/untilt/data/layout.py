@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.arrays import BoolArray, FloatArray, IntArray
 from untilt._core.declared import is_whole
 from untilt.catalog import storable
 from untilt.data.limits import DEEPEST
@@ -35,6 +35,10 @@ class Layout(ABC):
     def name(self, position: int) -> str:
         """What a position is called."""
 
+    def places(self, n: int) -> IntArray:
+        """(n,) where a curve of plain positions has positions 1..n: at their ranks."""
+        return self.ranks(n)
+
     @abstractmethod
     def of(self, log: "ClickLog") -> "ClickLog":
         """The log with its positions numbered in this way."""
@@ -51,10 +55,12 @@ class ContextCells(Layout):
 
     columns : names of the log's context columns
     values : what they hold in each context but the last, one text per column
+    absent : positions that hold no results, as in `Slots`
     """
 
     columns: tuple[str, ...]
     values: tuple[tuple[str, ...], ...]
+    absent: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.columns or any(len(row) != len(self.columns) for row in self.values):
@@ -80,6 +86,11 @@ class ContextCells(Layout):
         return (*pairs, OTHERS)
 
     def ranks(self, n: int) -> IntArray:
+        """The rank of the position, whatever the context."""
+        place = self.places(n)
+        return Slots(self.absent).ranks(int(place[-1]))[place - 1]
+
+    def places(self, n: int) -> IntArray:
         """The position, whatever the context."""
         return np.arange(n) // self.n_contexts + 1
 
@@ -105,6 +116,7 @@ class ContextCells(Layout):
 
     def of(self, log: "ClickLog") -> "ClickLog":
         """The log over positions of contexts; sessions of two contexts never were one list."""
+        log = Slots(self.absent).of(log) if self.absent else log
         context = np.repeat(self.context_of(log), np.diff(log.indptr))
         if log.depth * self.n_contexts > DEEPEST:
             raise OptionError(
@@ -211,7 +223,63 @@ class Grid(Layout):
         return one, two
 
 
-AnyLayout = ContextCells | Grid
+@storable
+@dataclass(frozen=True)
+class Slots(Layout):
+    """Positions of a page on which some hold no result, such as an advertisement's.
+
+    Positions keep the numbers that they have on the page. Metrics take the r-th position that holds
+    results for rank r.
+
+    absent : the positions that hold none, or too few to say anything, rising
+    """
+
+    absent: tuple[int, ...]
+
+    def ranks(self, n: int) -> IntArray:
+        """The number of positions with results down to each; 1 above the first."""
+        position = np.arange(1, n + 1)
+        return np.maximum(position - np.searchsorted(self.absent, position, side="right"), 1)
+
+    def name(self, position: int) -> str:
+        """The number on the page."""
+        return str(position)
+
+    def places(self, n: int) -> IntArray:
+        """Positions themselves."""
+        return np.arange(1, n + 1)
+
+    def has(self, n: int) -> BoolArray:
+        """(n,) whether positions 1..n hold results."""
+        return ~np.isin(np.arange(1, n + 1), self.absent)
+
+    def of(self, log: "ClickLog") -> "ClickLog":
+        """The log without what it shows at the positions that are left out."""
+        if isinstance(log.layout, ContextCells | Grid):
+            return log
+        return log.at_positions(self.has(log.depth))._with(layout=self)
+
+
+@dataclass(frozen=True)
+class Packed(Slots):
+    """Positions numbered without gaps: what an estimator sees; p is the p-th with results."""
+
+    def numbers(self, n: int) -> IntArray:
+        """(n,) the numbers on the page of the first n positions with results."""
+        return np.flatnonzero(self.has(n + len(self.absent)))[:n] + 1
+
+    def place(self, position: IntArray) -> IntArray:
+        """Where positions of the page are; 0 for those that are left out."""
+        rank = self.ranks(int(np.max(position, initial=1)))[np.maximum(position, 1) - 1]
+        return np.where((position < 1) | np.isin(position, self.absent), 0, rank)
+
+    def of(self, log: "ClickLog") -> "ClickLog":
+        """The log with its positions numbered without gaps."""
+        kept = super().of(log)
+        return kept._with(position=kept.rank)
+
+
+AnyLayout = ContextCells | Grid | Slots
 
 
 def as_text(value: object) -> str:
@@ -224,6 +292,11 @@ def as_text(value: object) -> str:
 def ranks_of(layout: Layout | None, n: int) -> IntArray:
     """(n,) the ranks of positions 1..n."""
     return np.arange(1, n + 1) if layout is None else layout.ranks(n)
+
+
+def places_of(layout: Layout | None, n: int) -> IntArray:
+    """(n,) where a curve of plain positions has positions 1..n."""
+    return np.arange(1, n + 1) if layout is None else layout.places(n)
 
 
 def by_rank(layout: Layout | None, weights: FloatArray) -> FloatArray:

@@ -17,7 +17,7 @@ from untilt._core.files import replacing
 from untilt._core.paths import is_utf8
 from untilt._core.progress import progress
 from untilt.data.clicklog import PROPENSITY, ClickLog
-from untilt.data.layout import Grid
+from untilt.data.layout import Grid, Slots
 from untilt.data.read.columns import CELL, KEYS, OPTIONAL, REQUIRED, VERSION
 from untilt.data.read.database import Database, is_plain, literal, local, open_database, quoted
 from untilt.data.read.files import PARQUET
@@ -91,7 +91,7 @@ def _check_log(
         if os.path.abspath(os.fspath(documents)) == os.path.abspath(os.fspath(path)):
             raise OptionError(f"the log and its documents need two files. Got {path!r} for both.")
     version = [] if documents is None or log.item is None else [VERSION]
-    if log.layout is not None and not isinstance(log.layout, Grid):
+    if not isinstance(log.layout, Grid | Slots | None):
         raise OptionError(
             "the positions of this log are numbered by context, for a bias with a curve for each. "
             "Write the log that it was made of."

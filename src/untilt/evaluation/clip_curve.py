@@ -232,7 +232,7 @@ def _sums(
         slope,
         np.zeros(pool.depth),
         uncertainty.covariance_of(bias, pool.depth),
-        uncertainty.curve_degrees(bias),
+        uncertainty.curve_degrees(bias, pool.depth),
     )
     return sums, clipped
 

@@ -164,10 +164,8 @@ FEW_EFFECTIVE_QUERIES = warning(
     "most of the sessions, so intervals are wide and differences rest on these few",
 )
 CURVE_UNCHECKED = warning(
-    "estimate.curve-unchecked",
-    "no document was shown at two positions: this log cannot check the curve; the estimate is as "
-    "right as the curve is",
-)()
+    "estimate.curve-unchecked", "{check}; the estimate is as right as the curve is"
+)
 BIAS_WITHOUT_INTERVAL = serious(
     "estimate.bias-without-interval",
     "the bias ({method}) was estimated, but its error is not known and is not in these intervals: "
@@ -564,7 +562,7 @@ def _warnings_of_log(
         misfit = CURVE_MISFIT_INSTEAD if instead_here else CURVE_MISFIT
         facts.append(misfit(**check.fact.fields, instead=instead_here))
     elif not check.possible:
-        facts.append(CURVE_UNCHECKED)
+        facts.append(CURVE_UNCHECKED(check=check.fact))
     doubts = (part for part in bias.status.parts if part.severity == "serious")
     facts += [BIAS_DOUBTED(doubt=doubt) for doubt in doubts]
     if bias.is_known:

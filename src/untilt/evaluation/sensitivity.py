@@ -38,7 +38,7 @@ from scipy.optimize import brentq
 
 from untilt._core.arrays import FloatArray
 from untilt._core.statistics import Interval
-from untilt.data.layout import ranks_of
+from untilt.data.layout import Slots, places_of
 from untilt.errors import OptionError
 from untilt.evaluation.by_default import own_clicks
 from untilt.evaluation.estimate_view import sensitivity_section
@@ -461,7 +461,7 @@ def _of_curve(pair: _SystemPair, factor: float) -> Iterator[Cause]:
     depth = min(bias.depth, pair.inputs.cells.depth)
     if depth < 2:
         return
-    ranks = ranks_of(bias.layout, bias.depth)
+    ranks = places_of(bias.layout, bias.depth)
     at = int(min(REFERENCE, ranks[depth - 1]))
     if at < 2:
         return
@@ -493,14 +493,14 @@ def _of_position(pair: _SystemPair, factor: float, depth: int) -> Cause:
     k = min(tried, key=lambda k: (abs(turns[k].sign or np.inf), tried.index(k)))
     u = np.log(factor)
     ends = [alone(k)(-u), alone(k)(u)]
-    rank = int(ranks_of(pair.inputs.cells.log.layout, depth)[k])
+    rank = int(places_of(pair.inputs.cells.log.layout, depth)[k])
     return _cause("position", (1 / factor, factor), ends, turns[k], position=rank)
 
 
 def _of_trust(pair: _SystemPair, share: float) -> Cause:
     cells, bias = pair.inputs.cells, pair.inputs.bias
     counts, alpha, _ = cells.under(bias)
-    k, rank = cells.position, ranks_of(cells.log.layout, cells.depth)[cells.position - 1]
+    k, rank = cells.position, places_of(cells.log.layout, cells.depth)[cells.position - 1]
     exposure = float(np.sum(counts.impressions * alpha[k - 1]))
     mean = float(counts.clicks.sum()) / max(exposure, 1e-300)
     theta = bias.examination[np.minimum(k, bias.depth) - 1]
@@ -561,7 +561,7 @@ def _of_attention(pair: _SystemPair) -> Cause | None:
     A curve that production's own choices made steeper, or flatter, is theta^b of the right one.
     """
     bias = pair.inputs.bias
-    if bias.is_known or bias.depth < 2 or bias.layout is not None:
+    if bias.is_known or bias.depth < 2 or not isinstance(bias.layout, Slots | None):
         return None
     inputs = pair.inputs
     if inputs.cells.among == "list" and inputs.evaluator.pools_documents:

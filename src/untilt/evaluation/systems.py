@@ -175,7 +175,7 @@ def sums_of_discounts(
     if credit.self_normalised:
         norm = pool.by_query(pool.by_document(credit.cell))
         norm_slope = pool.by_position(credit.slope)
-    degrees = np.inf if bias is None else curve_degrees(bias)
+    degrees = None if bias is None else curve_degrees(bias, pool.depth)
     people = covariance_of_people(pool, credit, discounts)
     return Sums(total, norm, slope, norm_slope, covariance, degrees, people)
 

@@ -20,7 +20,7 @@ from untilt._core.statistics import (
     student_quantile,
 )
 from untilt.bias.curve import PositionBias
-from untilt.data.layout import ranks_of
+from untilt.data.layout import places_of
 from untilt.evaluation.pool import Credit, Pool, pool_of
 from untilt.facts import Fact, note
 
@@ -34,8 +34,9 @@ CURVE_CHECK = note(
 )
 CURVE_CHECK_IMPOSSIBLE = note(
     "estimate.curve-check-impossible",
-    "no document was shown at two positions: this log cannot check the curve",
-)()
+    "{n_documents:,} {n_documents:document was|documents were} shown at several positions, with "
+    "too few clicks there: these sessions cannot check the curve",
+)
 
 DRAWS_AT_ONCE = 32  # of the bootstrap, held at the same time
 MISFIT_P = 1e-3  # p-value below which a curve is said not to fit
@@ -53,7 +54,7 @@ class Sums(Portable):
     slope : (systems, K) derivative of each summed total by theta_k
     norm_slope : (K,) the same of the summed norm
     covariance : (K, K) of theta, or None where the curve is taken as known
-    curve_degrees : degrees of freedom of the covariance
+    curve_degrees : (K,) degrees of freedom behind the error of theta at each position
     people : (systems, systems) what people who come back add to the covariance of the values, None
         where the log does not say who is who; see `untilt.evaluation.systems`
     """
@@ -63,7 +64,7 @@ class Sums(Portable):
     slope: FloatArray
     norm_slope: FloatArray
     covariance: FloatArray | None
-    curve_degrees: float = np.inf
+    curve_degrees: FloatArray | None = None
     people: FloatArray | None = None
 
     @property
@@ -123,7 +124,17 @@ class Sums(Portable):
         if self.people is not None:
             sampling = np.sqrt(sampling**2 + self._variance_of_people(self.people, baseline))
         of_bias = bias_error(gradient, self.covariance)
-        return Means(value, sampling, of_bias, count, len(self.norm), self.curve_degrees)
+        degrees = self._curve_degrees(gradient)
+        return Means(value, sampling, of_bias, count, len(self.norm), degrees)
+
+    def _curve_degrees(self, gradient: FloatArray) -> FloatArray:
+        """(systems,) behind the errors of the curve: of the positions that a value rests on."""
+        if self.covariance is None or self.curve_degrees is None:
+            return np.full(len(gradient), np.inf)
+        part = gradient**2 * np.diag(self.covariance)
+        fewer = np.sum(part / self.curve_degrees, axis=1)
+        total = part.sum(axis=1)
+        return np.divide(total, fewer, out=np.full(len(part), np.inf), where=fewer > 0)
 
     def _variance_of_people(self, people: FloatArray, baseline: int | None) -> FloatArray:
         """(systems,) what people who come back add to the variance of `means`."""
@@ -147,7 +158,7 @@ class Means:
     ----------
     value, sampling_error, bias_error, effective_queries : (systems,)
     n_queries : all of them
-    curve_degrees : degrees of freedom of `bias_error`
+    curve_degrees : (systems,) degrees of freedom of `bias_error`
     """
 
     value: FloatArray
@@ -155,7 +166,7 @@ class Means:
     bias_error: FloatArray
     effective_queries: FloatArray
     n_queries: int
-    curve_degrees: float = np.inf
+    curve_degrees: FloatArray
 
     @property
     def std_error(self) -> FloatArray:
@@ -166,12 +177,10 @@ class Means:
     def degrees_of_freedom(self) -> FloatArray:
         """(systems,) of Student's t."""
         of_queries = np.maximum(self.effective_queries - 1, 1.0)
-        parts = zip(self.sampling_error, self.bias_error, of_queries, strict=True)
+        errors = np.stack([self.sampling_error, self.bias_error], axis=1)
+        degrees = np.stack([of_queries, self.curve_degrees], axis=1)
         return np.array(
-            [
-                joint_degrees_of_freedom(np.array([s, b]), np.array([of, self.curve_degrees]))
-                for s, b, of in parts
-            ]
+            [joint_degrees_of_freedom(*each) for each in zip(errors, degrees, strict=True)]
         )
 
     def of(self, systems: Sequence[int]) -> "Means":
@@ -183,6 +192,7 @@ class Means:
             sampling_error=self.sampling_error[kept],
             bias_error=self.bias_error[kept],
             effective_queries=self.effective_queries[kept],
+            curve_degrees=self.curve_degrees[kept],
         )
 
     def without_errors(self) -> "Means":
@@ -214,9 +224,12 @@ def covariance_of(bias: PositionBias, depth: int) -> FloatArray | None:
     return covariance
 
 
-def curve_degrees(bias: PositionBias) -> float:
-    """Degrees of freedom of the curve's errors: its effective queries less one, at least 1."""
-    return np.inf if bias.effective_queries is None else max(bias.effective_queries - 1, 1.0)
+def curve_degrees(bias: PositionBias, depth: int) -> FloatArray:
+    """(depth,) degrees of freedom of the curve: effective queries less one, at least 1."""
+    fewest = np.inf if bias.effective_queries is None else bias.effective_queries
+    at = np.full(bias.depth, fewest) if bias.effective_at is None else bias.effective_at
+    at = np.pad(at[:depth], (0, max(depth - bias.depth, 0)), constant_values=np.inf)
+    return np.maximum(at - 1, 1.0)
 
 
 def holding(intervals: Sequence[Interval], values: FloatArray) -> list[Interval]:
@@ -357,7 +370,7 @@ class CurveCheck(Portable):
     def fact(self) -> Fact:
         """The position that fits worst, with its ratio of observed to expected clicks."""
         if not self.possible:
-            return CURVE_CHECK_IMPOSSIBLE
+            return CURVE_CHECK_IMPOSSIBLE(n_documents=self.n_documents)
         worst = int(np.argmax(np.abs(self.z)))
         return CURVE_CHECK(
             position=int(self.position[worst]),
@@ -395,7 +408,7 @@ def check_curve(pool: Pool, bias: PositionBias) -> CurveCheck:
     clicks, hoped = pool.by_position(observed), pool.by_position(expected)
     kept = (np.maximum(clicks, hoped) >= LEAST_CLICKS) & (error > 0)
     return CurveCheck(
-        position=ranks_of(pool.log.layout, pool.depth)[kept],
+        position=places_of(pool.log.layout, pool.depth)[kept],
         observed=clicks[kept],
         expected=hoped[kept],
         z=gap.sum(axis=0)[kept] / error[kept],

@@ -92,6 +92,7 @@ def bias_section(bias: PositionBias, told: tuple[str, ...], rest: str) -> Sectio
     rows = tuple(
         (str(k), *(cell for each in curves.values() for cell in each.text(k)))
         for k in range(1, shown + 1)
+        if any(each.holds_results[k - 1] for each in curves.values())
     )
     relative = bias.relative and bias.examination[0] == 1
     told += ("Position 1 counts as 1.",) if relative else ()

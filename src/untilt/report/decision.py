@@ -244,10 +244,15 @@ class Decision:
             compared = self.held_out.comparison.warnings
             told += [e for e in compared if e.fields.get("system", chosen.system) == chosen.system]
             told += [OF_SYSTEM(system=chosen.system, warning=each) for each in chosen.warnings]
-        audited = self.audit.warnings if self.audit else ()
+        audited = [e for e in self.audit.warnings if not self._is_met(e)] if self.audit else []
         told += [*map(self._of_features, audited), *self.further_warnings]
         facts = [as_fact(each) for each in dict.fromkeys(told)]
         return tuple(sorted(facts, key=lambda each: _GRAVEST_FIRST.index(each.severity)))
+
+    def _is_met(self, warning: Fact) -> bool:
+        """Whether the run did what a warning of the audit asks for: a curve for each context."""
+        asks = warning.code == "reading.context"
+        return asks and self.bias is not None and bool(self.bias.bias.contexts)
 
     def _of_features(self, warning: Fact) -> Fact:
         """A warning of the audit; of a feature that knows the click, what became of it."""

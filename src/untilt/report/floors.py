@@ -97,7 +97,7 @@ EVIDENCE: Mapping["BiasKind", Evidence] = {
 
 CONDITIONAL = serious(
     "run.conditional",
-    "the answer holds {condition}. It stands by itself only if at least {stands:.0%} of the "
+    "the answer holds {condition}. It stands by itself only if at least {stands:.0%~floor} of the "
     "steepness of the curve is attention, and a verdict needs it to stand at {floor:.0%}",
 )
 CONDITIONAL_ALWAYS = serious(
@@ -132,26 +132,27 @@ READING = serious(
 )
 CURVE_CLICKS = serious(
     "run.floor-curve-clicks",
-    "only {clicks:,.0f} clicks stand behind the examination curve, and a verdict needs {floor:,}",
+    "only {clicks:,.0f~floor} clicks stand behind the examination curve, and a verdict needs "
+    "{floor:,}",
 )
 _CURVE = "at position {position} and others like it, where much of the value is counted, "
 CURVE = serious(
     "run.floor-curve",
-    _CURVE + "examination is known to within a factor of {factor:.1f}, and a verdict needs a "
-    "factor of {most} or better",
+    _CURVE + "examination is known to within a factor of {factor:.1f~most}, and a verdict needs a "
+    "factor of {most:g} or better",
 )
 CURVE_UNKNOWN = serious(
     "run.floor-curve",
-    _CURVE + "examination is not known, and a verdict needs it to within a factor of {most}",
+    _CURVE + "examination is not known, and a verdict needs it to within a factor of {most:g}",
 )
 POSITIONS = serious(
     "run.floor-positions",
-    "the examination curve knows {known} of {depth} positions, which hold only {share:.0%} of what "
-    "the clicks count, and a verdict needs {floor:.0%}",
+    "the examination curve knows {known} of {depth} positions, which hold only {share:.0%~floor} "
+    "of what the clicks count, and a verdict needs {floor:.0%}",
 )
 CLICKS = serious(
     "run.floor-clicks",
-    "the {clicks:,.0f} held-out clicks count like {effective_n:,.0f} of equal weight, and a "
+    "the {clicks:,.0f} held-out clicks count like {effective_n:,.0f~floor} of equal weight, and a "
     "verdict needs {floor:,}",
 )
 QUERIES = serious(
@@ -162,12 +163,13 @@ QUERIES = serious(
 EFFECTIVE_QUERIES = serious(
     "run.floor-effective-queries",
     "without query {query}, which speaks most for the answer, the queries in which the orders "
-    "differ count like {effective_queries:.1f} of equal traffic, and a verdict needs {floor:.0f}",
+    "differ count like {effective_queries:.1f~floor} of equal traffic, and a verdict needs "
+    "{floor:.0f}",
 )
 CLIPPED = serious(
     "run.floor-clipped",
-    "{share:.0%} of the held-out clicks are clipped, and a verdict allows {most:.0%}: the figures "
-    "are nearer to raw clicks than to corrected ones",
+    "{share:.0%~most} of the held-out clicks are clipped, and a verdict allows {most:.0%}: the "
+    "figures are nearer to raw clicks than to corrected ones",
 )
 
 # What to do where there is no verdict.
@@ -348,7 +350,7 @@ def _of_both(support: "Support", used: "UsedBias") -> Iterator[Fact]:
         named = position if used.bias.layout is None else used.bias.layout.name(position)
         is_known = factor <= NOT_KNOWN
         sentence = CURVE if is_known else CURVE_UNKNOWN
-        yield sentence(position=named, factor=factor, most=f"{MOST_CURVE_FACTOR:g}")
+        yield sentence(position=named, factor=factor, most=MOST_CURVE_FACTOR)
 
 
 def conditions(data: "Decision", *, better: bool) -> tuple[Fact, ...]:

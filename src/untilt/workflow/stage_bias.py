@@ -28,7 +28,7 @@ from untilt.bias.given import (
 )
 from untilt.bias.harvesting.harvesting import AllPairs
 from untilt.bias.options import AskedEstimator, parse_estimator
-from untilt.data.layout import ranks_of
+from untilt.data.layout import places_of
 from untilt.errors import OptionError, UntiltError
 from untilt.facts import Fact, joined, note, serious, warning
 from untilt.report.step_results import BiasKind, UsedBias
@@ -228,7 +228,7 @@ def _assumed(data: Data, options: RunOptions, why: Fact) -> UsedBias:
 
 def _ends_early(data: Data, bias: PositionBias) -> tuple[Fact, ...]:
     """A warning where the curve ends above the lowest position shown."""
-    known = int(ranks_of(bias.layout, bias.depth)[-1])
+    known = int(places_of(bias.layout, bias.depth)[-1])
     if known >= data.log.depth:
         return ()
     return (BIAS_ENDS_EARLY(known=known, depth=data.log.depth),)

@@ -42,11 +42,17 @@ from untilt.bias.contextual.curves import (
     evidence_of,
 )
 from untilt.bias.curve import SHARED_CLICKS
-from untilt.bias.estimator import check_clicks, checked_depth, require_several
+from untilt.bias.estimator import (
+    absent_positions,
+    check_clicks,
+    checked_depth,
+    require_several,
+)
 from untilt.bias.log_ratios import LARGE_SHARE, MAXIMUM, NO_MAXIMUM, STAYS, effective_by_column
 from untilt.bias.position_graph import position_graph
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
+from untilt.data.layout import Packed
 from untilt.errors import IdentifiabilityError, OptionError, check_choice
 from untilt.facts import joined, note
 from untilt.networks import mlp
@@ -462,13 +468,13 @@ class ContextualBias(BaseEstimator):
         self._check_options()
         log = log.without_versions()
         contexts = contexts_of(log, context, per=per)
-        log, contexts = _to_depth(log, contexts, self.depth)
+        log, contexts, page = _to_depth(log, contexts, self.depth)
         cells, context_of_row = context_cells(log, contexts)
         position_graph(cells).require(cells.depth, "ContextualBias")
         evidence = evidence_of(cells, context_of_row)
         mean, scale = _normalisation(contexts)
         fit = self._linear if self.model == "linear" else self._network
-        self.curves_ = fit(evidence, contexts, mean, scale)
+        self.curves_ = replace(fit(evidence, contexts, mean, scale), page=page)
         self.bias_ = self.curves_.average()
         return self
 
@@ -526,6 +532,7 @@ class ContextualBias(BaseEstimator):
             "assumes": (POSITION_BASED, SAME_RELEVANCE),
             "status": joined(status, clicks),
             "level": self.level,
+            "page": Packed(()),
         }
 
     def _check_options(self) -> None:
@@ -541,17 +548,21 @@ class ContextualBias(BaseEstimator):
             )
 
 
-def _to_depth(log: ClickLog, contexts: Contexts, depth: int | None) -> tuple[ClickLog, Contexts]:
-    """The top of the log, with the contexts of the lists that are left."""
+def _to_depth(
+    log: ClickLog, contexts: Contexts, depth: int | None
+) -> tuple[ClickLog, Contexts, Packed]:
+    """The top of the log without gaps, with the contexts of the lists that are left."""
     depth = checked_depth(log, depth)
-    require_several(depth)
-    if depth == log.depth:
-        return log, contexts
-    kept_rows = ragged.keep_rows(log.indptr, log.position <= depth)
-    left = np.flatnonzero(ragged.lengths(kept_rows) > 0)  # as log.top leaves them
-    cut, of_list = log.top(depth), contexts.of_list[left]
+    page = Packed(absent_positions(log))
+    kept = page.has(log.depth) & (np.arange(log.depth) < depth)
+    require_several(int(kept.sum()))
+    if kept.all():
+        return log, contexts, page
+    kept_rows = ragged.keep_rows(log.indptr, kept[log.position - 1])
+    left = np.flatnonzero(ragged.lengths(kept_rows) > 0)  # as log.at_positions leaves them
+    cut, of_list = page.of(log.at_positions(kept)), contexts.of_list[left]
     sessions = sum_by(of_list, cut.sessions, len(contexts.values))
-    return cut, replace(contexts, of_list=of_list, sessions=sessions)
+    return cut, replace(contexts, of_list=of_list, sessions=sessions), page
 
 
 def _normalisation(contexts: Contexts) -> tuple[FloatArray, FloatArray]:

@@ -11,10 +11,11 @@ import numpy.typing as npt
 from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, handed_over, sum_by
 from untilt._core.portable import Portable
 from untilt.bias.curve import PositionBias
+from untilt.bias.estimator import numbered_as
 from untilt.bias.log_ratios import Uncertainty, from_log_ratios, larger_error, wald_p_value
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, counts_from_rows
-from untilt.data.layout import ContextCells, as_text
+from untilt.data.layout import ContextCells, Packed, as_text
 from untilt.errors import DepthError, OptionError, ShapeError, check_choice, did_you_mean
 from untilt.facts import Fact, joined, note, warning
 from untilt.networks.mlp import Network, normalised
@@ -303,8 +304,9 @@ class ContextualCurve(Portable):
     ----------
     contexts : (contexts, d) those of the log, each once; sessions : (contexts,) how often
     columns : what the d numbers are, where they come from the context columns of the log
-    depth : the lowest position, K
+    depth : how many positions, K
     method, assumes, status, level : as in `PositionBias`
+    page : which numbers the K positions have on the page
     """
 
     contexts: FloatArray
@@ -315,6 +317,7 @@ class ContextualCurve(Portable):
     assumes: tuple[Fact, ...]
     status: Fact
     level: float
+    page: Packed
 
     def at(self, position: npt.ArrayLike, context: OneContext) -> FloatArray:
         """theta_k(x) / theta_1(x), one number for each position and row of context.
@@ -324,12 +327,14 @@ class ContextualCurve(Portable):
         mapping: {"device": "phone", "hour": 9}, or {"device": ["phone", "desktop"], ...}.
         """
         k = np.asarray(position, dtype=np.int64)
-        if k.size and (k.min() < 1 or k.max() > self.depth):
+        numbers = self.page.numbers(self.depth)
+        if k.size and (k.min() < 1 or k.max() > numbers[-1]):
             raise DepthError(
-                f"positions 1..{self.depth} have an examination estimate. Got "
+                f"positions 1..{numbers[-1]} have an examination estimate. Got "
                 f"{k.min()} to {k.max()}. Cut the log with "
-                f"⟦log.top({self.depth})|--depth {self.depth}⟧."
+                f"⟦log.top({numbers[-1]})|--depth {numbers[-1]}⟧."
             )
+        k = self.page.ranks(int(numbers[-1]))[k - 1]
         theta = np.exp(self.log_ratios(self._rows(context)))
         if len(theta) == 1 and (isinstance(context, Mapping) or np.ndim(context) < 2):
             return theta[0][k - 1]
@@ -415,7 +420,7 @@ class ContextualCurve(Portable):
         # Over several contexts only ratios can be averaged: clicks do not show whether some people
         # look at position 1 more than others.
         averaged = () if len(contexts) == 1 else (SAME_TOP,)
-        return from_log_ratios(
+        found = from_log_ratios(
             z,
             uncertainty,
             level=self.level,
@@ -423,6 +428,7 @@ class ContextualCurve(Portable):
             assumes=(*self.assumes, *averaged),
             status=joined(self.status, uncertainty.rule),
         )
+        return numbered_as(found, self.page)
 
     def _rows(self, context: OneContext) -> FloatArray:
         if isinstance(context, Mapping):
@@ -451,11 +457,11 @@ class ContextualCurve(Portable):
             f"{len(self.contexts):,} contexts, relative to position 1 ({self.status})",
             "       mean  [interval]        over 90% of the sessions",
         ]
-        for k in range(self.depth):
+        for k, number in enumerate(self.page.numbers(self.depth).tolist()):
             low, high = _weighted_quantiles(theta[:, k], self.sessions, (0.05, 0.95))
-            interval = average.interval(k + 1)
+            interval = average.interval(number)
             lines.append(
-                f"  {k + 1:>3}  {average.examination[k]:.4f}  "
+                f"  {number:>3}  {average.at(number):.4f}  "
                 f"[{interval.low:.3f}, {interval.high:.3f}]    {low:.4f} to {high:.4f}"
             )
         return "\n".join(lines)
@@ -533,7 +539,10 @@ class LinearCurves(ContextualCurve):
             assumes=(*self.assumes, SAME_TOP),
             status=joined(self.status, uncertainty.rule),
         )
-        return replace(found, layout=ContextCells(*self.columns.texts(self.contexts)))
+        ranks = self.page.ranks(int(self.page.numbers(K)[-1]))
+        cell = ((ranks - 1)[:, None] * (n + 1) + np.arange(n + 1)).ravel()
+        layout = ContextCells(*self.columns.texts(self.contexts), self.page.absent)
+        return replace(found._part(cell), layout=layout)
 
     def context_test(self) -> ContextTest:
         """Does the context change the curve at all? Wald's test, as F where queries are few.

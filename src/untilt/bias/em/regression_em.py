@@ -11,7 +11,7 @@ import numpy as np
 from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, handed_over
 from untilt._core.newton import short_steps
 from untilt._core.progress import track
-from untilt._core.statistics import bootstrap_weights, normal_quantile
+from untilt._core.statistics import bootstrap_weights
 from untilt.bias.curve import (
     FEATURES_EXPLAIN,
     NO_CLICKS,
@@ -39,7 +39,7 @@ from untilt.bias.em.relevance import (
 )
 from untilt.bias.estimator import BiasEstimator, counts_to
 from untilt.bias.log_ratios import Uncertainty, from_log_ratios
-from untilt.bias.position_graph import PositionGraph, joined_depth, position_graph, require_shown
+from untilt.bias.position_graph import PositionGraph, joined_depth, position_graph
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import Cells, PositionCounts
@@ -68,10 +68,6 @@ ERRORS_INCIDENTAL = note(
     "bias.errors-incidental",
     "errors include what the relevance of single documents, fitted to few clicks, may change",
 )()
-GAP = warning(
-    "bias.gap",
-    "nothing was shown at {positions:positions}: a guess between the neighbours there",
-)
 
 RELEVANCE = ("auto", "features", "counts")
 
@@ -85,7 +81,7 @@ class EMEstimator(BiasEstimator):
     """
 
     _has_trust: ClassVar[bool]
-    _bridges_gaps: ClassVar[bool] = False  # whether a position may never have been shown
+    _bounds_dead = True
     _relevance_from: ClassVar[tuple[str, ...]] = RELEVANCE
     relevance_: FloatArray = field(init=False)
     history_: FloatArray = field(init=False)
@@ -115,10 +111,7 @@ class EMEstimator(BiasEstimator):
     def _estimate(self, log: ClickLog) -> PositionBias:
         self._check_options()
         features, cells = self._features(log), counts_to(log, self.depth)
-        self._check_depth(cells.depth)
-        shown = cells.by_position(cells.impressions) > 0
-        if self._bridges_gaps and shown[0]:
-            cells = cells.at_positions(shown)
+        self._check_depth(log, cells.depth)
         require_first_clicked(cells)
         if features is None:
             cells = self._counted(cells)
@@ -128,7 +121,7 @@ class EMEstimator(BiasEstimator):
         relevance = np.full(log.n_documents, np.nan)
         relevance[cells.document] = gamma
         self.relevance_ = handed_over(relevance)
-        return _with_gaps(bias, shown)
+        return bias
 
     @abstractmethod
     def _from_counts(self, cells: PositionCounts) -> RelevanceFit:
@@ -148,7 +141,7 @@ class EMEstimator(BiasEstimator):
     def _uses_features(self) -> bool:
         return self.relevance != "counts"
 
-    def _check_depth(self, depth: int) -> None:
+    def _check_depth(self, log: ClickLog, depth: int) -> None:
         """Raise where an option does not fit these positions."""
 
     def _tree_options(self) -> TreeOptions:
@@ -240,8 +233,7 @@ def relevance_assumed(by_features: bool) -> Fact:
 
 
 def require_first_clicked(cells: PositionCounts) -> None:
-    """Raise unless every position down to the lowest was shown, and the first was clicked."""
-    require_shown(cells.by_position(cells.impressions) > 0)
+    """Raise unless the first position was clicked."""
     if not cells.by_position(cells.clicks)[0] > 0:
         raise IdentifiabilityError(
             "position 1 was never clicked, and examination is measured relative to it. Check that "
@@ -405,9 +397,7 @@ class RegressionEM(EMEstimator):
     curves were 1 to 6% too high, with 10 they were 11 to 21%, where `AllPairs` was within 5%
     (docs/estimators/regression-em.md).
 
-    Only ratios are known: theta is relative to position 1. A position that was never shown, such as
-    that of an advert, lies between its neighbours, with an interval that says so.
-
+    Only ratios are known: theta is relative to position 1.
     Fitted: `bias_`; `relevance_` (documents,) gamma as click probability at position 1, NaN where
     nothing is known; `history_`, the log-likelihood by step (of held-out queries with features).
 
@@ -430,7 +420,7 @@ class RegressionEM(EMEstimator):
     seed : draws folds, columns of trees and resamples
     """
 
-    _has_trust, _bridges_gaps = False, True
+    _has_trust = False
     _relevance_from = (*RELEVANCE, "network")
 
     network: Mapping[str, Any] | None = None
@@ -562,37 +552,3 @@ def _with_dead_positions(
         }
     where = tuple((np.flatnonzero(dead) + 1).tolist())
     return replace(bias, **about, status=joined(bias.status, NO_CLICKS(positions=where)))
-
-
-def _with_gaps(bias: PositionBias, shown: BoolArray) -> PositionBias:
-    """The curve of the positions `shown` (K,), and between them where none was (an advert, say).
-
-    log theta there lies on the straight line between its neighbours above and below. How the line
-    bends is not known: half of the difference of the two counts as a further error.
-    """
-    if shown.all():
-        return bias
-    at, every = np.flatnonzero(shown), np.arange(len(shown))
-    above = np.searchsorted(at, every, side="right") - 1
-    below = np.minimum(above + (every > at[above]), len(at) - 1)
-    share = (every - at[above]) / np.maximum(at[below] - at[above], 1)
-    to_all = np.zeros((len(every), len(at)))
-    to_all[every, above] += 1 - share
-    to_all[every, below] += share
-    known = bias.examination
-    bend = np.where(shown, 0.0, np.abs(np.log(known[above] / known[below])) / 2)
-    theta = np.exp(to_all @ np.log(known))
-    about: dict[str, Any] = {"examination": handed_over(theta)}
-    if bias.covariance is not None and bias.low is not None and bias.high is not None:
-        relative = to_all @ (bias.covariance / np.outer(known, known)) @ to_all.T
-        covariance = (relative + np.diag(bend**2)) * np.outer(theta, theta)
-        reach = np.log(bias.high / known)
-        half = np.hypot(np.maximum(reach[above], reach[below]), normal_quantile(bias.level) * bend)
-        about |= {
-            "covariance": handed_over(covariance),
-            "std_error": handed_over(np.sqrt(np.diag(covariance))),
-            "low": handed_over(np.where(shown, bias.low[above], theta * np.exp(-half))),
-            "high": handed_over(np.where(shown, bias.high[above], theta * np.exp(half))),
-        }
-    where = tuple((np.flatnonzero(~shown) + 1).tolist())
-    return replace(bias, **about, status=joined(bias.status, GAP(positions=where)))

@@ -18,7 +18,9 @@ from untilt.bias.em.relevance import MixtureFit, RelevanceFit, mixture_em
 from untilt.bias.given import Examination, as_position_bias
 from untilt.bias.log_ratios import Uncertainty
 from untilt.catalog import method
+from untilt.data.clicklog import ClickLog
 from untilt.data.counts import Cells, PositionCounts
+from untilt.data.layout import Packed
 from untilt.errors import DepthError, IdentifiabilityError, OptionError
 from untilt.facts import Fact, joined, note, warning
 
@@ -366,6 +368,16 @@ class AffineCurves:
         covariance = jacobian @ self.covariance @ jacobian.T
         return AffineCurves(alpha, beta, covariance, anchor, self.degrees_of_freedom)
 
+    def on_page(self, page: Packed, depth: int) -> "AffineCurves":
+        """The curves by the numbers of the page; the value above where it holds no results."""
+        at = page.ranks(depth) - 1
+        both = np.concatenate([at, at + self.depth])
+        covariance = self.covariance[np.ix_(both, both)]
+        anchor = replace(self.anchor, position=int(page.numbers(self.anchor.position)[-1]))
+        return AffineCurves(
+            self.alpha[at], self.beta[at], covariance, anchor, self.degrees_of_freedom
+        )
+
     def relative(self) -> "AffineCurves":
         """What clicks identify without any scale: alpha is slope, beta is shift.
 
@@ -498,7 +510,8 @@ class TrustEM(EMEstimator):
         self, cells: PositionCounts, features: FeatureArray | None, fit: RelevanceFit
     ) -> tuple[PositionBias, FloatArray]:
         affine = fit.affine
-        anchor = _convention(fit.learned) if self.anchor is None else self.anchor
+        given = self.anchor
+        anchor = _convention(fit.learned) if given is None else self._placed(given)
         _require_slope(affine, anchor)
         relevance = _rescaled(fit.learned, anchor)
 
@@ -560,8 +573,9 @@ class TrustEM(EMEstimator):
         """theta with its covariance: as given, else so that eps+ is the same everywhere."""
         depth = len(relevant)
         if self.examination is not None:
-            known = as_position_bias(self.examination, depth)
-            return known.at(np.arange(1, depth + 1)), np.zeros((depth, depth))
+            at = self._page.numbers(depth)
+            known = as_position_bias(self.examination, int(at[-1]))
+            return known.at(at), np.zeros((depth, depth))
         theta = relevant / relevant[0]
         jacobian = np.eye(depth)
         jacobian[:, 0] -= theta
@@ -574,7 +588,8 @@ class TrustEM(EMEstimator):
         theta = EVEN_EPS_PLUS if self.examination is None else EXAMINATION_GIVEN
         return scale(**asdict(self.curves_.anchor)), theta
 
-    def _check_depth(self, depth: int) -> None:
+    def _check_depth(self, log: ClickLog, depth: int) -> None:
+        self._page = log.layout if isinstance(log.layout, Packed) else Packed(())
         if self.anchor is None:
             return
         if not isinstance(self.anchor, TrustAnchor):
@@ -582,7 +597,16 @@ class TrustEM(EMEstimator):
                 "anchor must be a TrustAnchor(relevant, irrelevant, position) or None. "
                 f"Got {self.anchor!r} instead."
             )
-        self.anchor.check(depth)
+        self._placed(self.anchor).check(depth)
+
+    def _placed(self, anchor: TrustAnchor) -> TrustAnchor:
+        """The anchor where the cells have its position."""
+        return replace(anchor, position=int(self._page.place(np.array(anchor.position))))
+
+    def _reshaped(self, bias: PositionBias) -> PositionBias:
+        if self._page.absent:
+            self.curves_ = self.curves_.on_page(self._page, bias.depth)
+        return bias
 
 
 def _convention(affine: AffineFit) -> TrustAnchor:

@@ -17,6 +17,7 @@ import numpy as np
 
 from untilt._core.arrays import BoolArray, IntArray
 from untilt.data.clicklog import ClickLog
+from untilt.data.layout import Packed
 from untilt.errors import IdentifiabilityError, OptionError, did_you_mean
 from untilt.facts import Fact, listed, phrase
 
@@ -163,6 +164,9 @@ def swapped_lists(log: ClickLog, ranker: SwapNames) -> tuple[BoolArray, IntArray
     else:
         swaps = [(swap_of if ranker is None else ranker)(name) for name in names]
     pairs = np.array([_pair(name, swap) for name, swap in zip(names, swaps, strict=True)], np.int64)
+    if isinstance(log.layout, Packed):  # a swap with a place that holds no results changed nothing
+        pairs = log.layout.place(pairs)
+        pairs[np.any(pairs == 0, axis=1)] = 0
     part = np.array([swap is not None for swap in swaps])[log.ranker]
     swapped = pairs[log.ranker]
     if not np.any(part & (swapped[:, 1] > 0)):

@@ -8,7 +8,7 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from untilt.bias.curve import POSITION_BASED, PositionBias
-from untilt.bias.estimator import BiasEstimator
+from untilt.bias.estimator import BiasEstimator, place_of
 from untilt.bias.experiments.assignment import Shuffled, refuse, shuffled_lists, top_of
 from untilt.bias.experiments.tests import shuffle_facts
 from untilt.bias.harvesting.pairs import few_clicks
@@ -92,11 +92,15 @@ class ShuffledTop(BiasEstimator):
     def _uses_features(self) -> bool:
         return True  # the tests of the shuffle do; the curve needs the positions of clicks alone
 
+    def _lists(self, log: ClickLog) -> ClickLog:
+        chosen = shuffled_lists(log, self.ranker)
+        return _named_tops(log, chosen).take(chosen)
+
     def _estimate(self, log: ClickLog) -> PositionBias:
         chosen, depth = shuffled_lists(log, self.ranker), log.depth
         log = _named_tops(log, chosen)
         shuffled = log if chosen.all() else log.take(chosen)
-        mixed = _checked_top(shuffled, self.top)
+        mixed = _checked_top(shuffled, None if self.top is None else place_of(log, self.top))
         tests = shuffle_facts(log, chosen, mixed)
         if self.check:
             refuse("shuffled lists were not in random order", tests)
@@ -120,7 +124,7 @@ def _named_tops(log: ClickLog, chosen: BoolArray) -> ClickLog:
     """The log without what the chosen lists show below the top that their ranker's name says."""
     if log.ranker is None:
         return log
-    tops = [top_of(name) or log.depth for name in log.ranker_names]
+    tops = [place_of(log, top_of(name) or 0) or log.depth for name in log.ranker_names]
     top = np.where(chosen, np.array(tops)[log.ranker], log.depth)
     keep = log.position <= np.repeat(top, ragged.lengths(log.indptr))
     if keep.all():
@@ -203,6 +207,7 @@ def _uncertainty(log: ClickLog, at_k: FloatArray, at_first: FloatArray) -> Uncer
         by_session,
         effective=effective_by_column(clicks),
         jackknife=True,
+        by_position=True,
         click_parts=_click_parts(by_session, at_k, at_first),
     )
 

@@ -10,7 +10,7 @@ from untilt._core import ragged
 from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, handed_over, sum_by
 from untilt.bias.curve import POSITION_BASED, PositionBias
 from untilt.bias.curve_operations import fit_quadratic, hold_last
-from untilt.bias.estimator import BiasEstimator
+from untilt.bias.estimator import BiasEstimator, place_of
 from untilt.bias.experiments.assignment import (
     SwapNames,
     experiments_of,
@@ -63,8 +63,11 @@ class SwapEstimator(BiasEstimator):
     any_time: bool
 
     @abstractmethod
-    def _edges(self, depth: int) -> list[tuple[int, int]]:
+    def _edges(self, log: ClickLog, depth: int) -> list[tuple[int, int]]:
         """Pairs of positions (upper, lower) that join 1..depth."""
+
+    def _lists(self, log: ClickLog) -> ClickLog:
+        return log.take(swapped_lists(log, self.ranker)[0])
 
     def _estimate(self, log: ClickLog) -> PositionBias:
         check_choice("within", self.within, WITHIN)
@@ -78,7 +81,7 @@ class SwapEstimator(BiasEstimator):
     def _from_swaps(self, log: ClickLog, part: BoolArray, swapped: IntArray) -> PositionBias:
         swapped = swapped[part]
         depth = int(swapped.max())
-        edges = self._edges(depth)
+        edges = self._edges(log, depth)
         method = type(self).__name__
         _check_swapped(swapped, edges, method)
         lists = log if part.all() else log.take(part)
@@ -157,12 +160,14 @@ class PivotSwap(SwapEstimator):
     level: float = 0.95
     any_time: bool = False
 
-    def _edges(self, depth: int) -> list[tuple[int, int]]:
-        return pivot_edges(self.pivot, depth)
+    def _edges(self, log: ClickLog, depth: int) -> list[tuple[int, int]]:
+        return pivot_edges(place_of(log, self.pivot), depth)
 
     def _estimate(self, log: ClickLog) -> PositionBias:
         self._check()
-        bias = super()._estimate(log)
+        return super()._estimate(log)
+
+    def _reshaped(self, bias: PositionBias) -> PositionBias:
         if self.shape == "quadratic":
             bias = fit_quadratic(bias, outlier_limit=self.outlier_limit)
         return bias if self.depth is None else hold_last(bias, self.depth)
@@ -204,7 +209,7 @@ class AdjacentSwap(SwapEstimator):
     level: float = 0.95
     any_time: bool = False
 
-    def _edges(self, depth: int) -> list[tuple[int, int]]:
+    def _edges(self, log: ClickLog, depth: int) -> list[tuple[int, int]]:  # noqa: ARG002
         return [(k, k + 1) for k in range(1, depth)]
 
 
@@ -368,6 +373,7 @@ def _uncertainty(
         noise.covariance,
         effective=effective_by_column(parts),
         jackknife=True,
+        by_position=True,
         click_parts=noise.parts,
     )
 

@@ -9,11 +9,11 @@ from untilt._core import newton
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.statistics import normal_quantile
 from untilt.bias.curve import NEVER_RISES, POSITION_BASED, LevelBounds, PositionBias, tightest
-from untilt.bias.estimator import BiasEstimator
+from untilt.bias.estimator import BiasEstimator, place_of
 from untilt.bias.harvesting import pairs
 from untilt.bias.harvesting.pairs import PairEquations, PairSums
 from untilt.bias.log_ratios import MAXIMUM, NO_MAXIMUM, from_log_ratios, log_ratios
-from untilt.bias.position_graph import position_graph, require_shown
+from untilt.bias.position_graph import position_graph
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts
@@ -286,7 +286,7 @@ class Pivot(BiasEstimator):
 
     def _estimate(self, log: ClickLog) -> PositionBias:
         cells = pairs.counts_of_pairs(log, self.depth)
-        edges = pivot_edges(self.pivot, cells.depth)
+        edges = pivot_edges(place_of(log, self.pivot), cells.depth)
         return tree_bias(cells, edges, self.weight, method="Pivot", level=self.level)
 
 
@@ -390,7 +390,6 @@ def bounded_bias(
     """
     least, steepest = _checked(slopes)
     graph = position_graph(cells)
-    require_shown(np.diag(graph.documents) > 0)
     parts = graph.clicked_components
     if len(parts) == 1:
         return fit(cells)

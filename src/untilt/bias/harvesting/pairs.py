@@ -25,7 +25,7 @@ from untilt.bias.curve import SHARED_CLICKS
 from untilt.bias.estimator import counts_to, require_several
 from untilt.bias.log_ratios import LARGE_SHARE, STAYS, Uncertainty, larger_error
 from untilt.data.clicklog import ClickLog
-from untilt.data.counts import Cells, PositionCounts
+from untilt.data.counts import FEWEST_CLICKS, Cells, PositionCounts
 from untilt.errors import check_choice
 from untilt.facts import Fact, warning
 
@@ -35,7 +35,6 @@ FEW_CLICKS_SENTENCE = warning(
 )
 
 WEIGHTS = ("session", "document")
-FEW_CLICKS = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +149,7 @@ def uncertainty_of_pairs(
         noise.covariance,
         effective=noise.effective,
         jackknife=True,
+        by_position=True,
         click_parts=noise.parts,
     )
 
@@ -188,8 +188,8 @@ def click_evidence(cells: PositionCounts) -> list[Fact]:
 
 def few_clicks(clicks: FloatArray) -> list[Fact]:
     """A warning about the positions with fewer than 10 of these clicks, (K,), if there are any."""
-    few = tuple((np.flatnonzero(clicks < FEW_CLICKS) + 1).tolist())
-    return [FEW_CLICKS_SENTENCE(positions=few, fewer_than=FEW_CLICKS)] if few else []
+    few = tuple((np.flatnonzero(clicks < FEWEST_CLICKS) + 1).tolist())
+    return [FEW_CLICKS_SENTENCE(positions=few, fewer_than=FEWEST_CLICKS)] if few else []
 
 
 @nb.njit(cache=True)
