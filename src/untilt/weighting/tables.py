@@ -13,7 +13,7 @@ from untilt.catalog import find, method, record_of, storable
 from untilt.clickmodels.click_model import ClickModel
 from untilt.clickmodels.examination import UBM
 from untilt.data.clicklog import ClickLog
-from untilt.errors import OptionError, check_choice, check_least
+from untilt.errors import OptionError, check_choice
 from untilt.facts import note
 from untilt.weighting import base
 
@@ -353,7 +353,8 @@ class PairwiseDebiasing(base.JointWeighting):
 
     def __post_init__(self) -> None:
         check_choice("losses", self.losses, get_args(Losses))
-        check_least("p", self.p, 0)
+        if not self.p >= 0:
+            raise OptionError(f"p must be at least 0. Got {self.p} instead.")
         if not 0 < self.floor <= 1:
             raise OptionError(f"floor must lie above 0 and up to 1. Got {self.floor} instead.")
 
