@@ -78,6 +78,7 @@ def bytes_of(log: "ClickLog") -> int:
     columns = [
         *(log.query_id, log.doc_id, log.doc_query, log.indptr, log.query, log.document),
         *(log.position, log.label, log.count, log.features, log.ranker, log.time, log.item),
+        log.person,
         *log.extra_labels.values(),
         *log.context.values(),
     ]
