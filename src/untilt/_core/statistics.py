@@ -123,6 +123,20 @@ def jackknife_error(influence: FloatArray, leverage: FloatArray | None = None) -
     return np.asarray(np.sqrt((n - 1) / n * np.sum(moved**2, axis=0)))
 
 
+def two_way_variance(
+    by_query: FloatArray, by_person: FloatArray, by_both: FloatArray
+) -> FloatArray:
+    r"""Clustered by query and by person ([cameron2011multiway]_), from sums of squared influences.
+
+        V = sum_q I_q^2 + sum_u I_u^2 - sum_uq I_uq^2
+
+    I_q, I_u and I_uq are what a query, a person, and the sessions of a person on a query do to the
+    estimate. The sums are noisy, and V may even be below 0: so it is at least the larger of the
+    first two. As degrees of freedom the smaller number of effective units counts, less one.
+    """
+    return np.maximum(by_query + by_person - by_both, np.maximum(by_query, by_person))
+
+
 def joint_degrees_of_freedom(errors: FloatArray, degrees: FloatArray) -> float:
     r"""Of a sum of independent parts (Satterthwaite): (sum s^2)^2 / sum (s^4 / df).
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import BoolArray, FloatArray, sum_by, whole_numbers
+from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by, whole_numbers
 from untilt._core.printed import as_table
 from untilt._core.random import Seed, generator
 from untilt._core.statistics import (
@@ -24,8 +24,10 @@ from untilt._core.statistics import (
     any_time_share,
     check_level,
     effective_units,
+    two_way_variance,
 )
 from untilt.data.clicklog import ClickLog
+from untilt.data.counts import clusters_of
 from untilt.errors import OptionError, check_choice, did_you_mean
 from untilt.evaluation.judged import WinSameLoss
 
@@ -120,7 +122,10 @@ def first_clicks(
     Queries are the independent units: the error of log(new/old) is the jackknife's, leaving each
     query out of both rankers at once, so that what makes a query easy for both cancels; intervals
     are Student's t with the queries in effect. Right where chance decided which ranker answered a
-    session. It judges rankers by clicks that both *got*, so it needs no position bias.
+    session. Where it decided for a person, once for all sessions, the log must say whose they are
+    (`log.person`): errors are then clustered by person too, see `two_way_variance`. Without, a test
+    of 1,000 people with Zipf traffic had p < .05 in three of four cases where nothing differed.
+    It judges rankers by clicks that both *got*, so it needs no position bias.
 
     Parameters
     ----------
@@ -141,44 +146,64 @@ def first_clicks(
     arms = [_lists_of(log, name) for name in (new, old)]
     if new == old:
         raise OptionError(f"new and old must be two rankers. Got {new!r} twice.")
-    sessions = np.array([sum_by(log.query, arm * log.sessions, log.n_queries) for arm in arms])
-    counted = (sessions > 0).all(axis=0) if queries == "shared" else (sessions > 0).any(axis=0)
-    sessions = sessions[:, counted]
+    sessions = _sums(log.query, arms, log.sessions)
+    if queries == "shared":
+        shared = (sessions > 0).all(axis=0)
+        arms, sessions = [arm & shared[log.query] for arm in arms], sessions * shared
     if not sessions.any(axis=1).all():
         raise OptionError(
             f"{new!r} and {old!r} have no query in common, so there is nothing to "
             "compare with ⟦queries='shared'⟧. Use more of the log, or ⟦queries='all'⟧ "
             "if chance chose the ranker."
         )
-    effective = effective_units(sessions.sum(axis=0))
+    units = clusters_of(log)
+    totals = [sessions, *(_sums(unit, arms, log.sessions) for unit in units[1:])]
+    effective = min(effective_units(total.sum(axis=0)) for total in totals[:2])
     entries = []
     for k in tops:
         early = _clicked_within(log, k) * log.sessions
-        hits = np.array([sum_by(log.query, arm * early, log.n_queries) for arm in arms])
-        entries.append(_ratio(k, hits[:, counted], sessions, effective, level, any_time))
+        parts = [(_sums(unit, arms, early), n) for unit, n in zip(units, totals, strict=True)]
+        entries.append(_ratio(k, parts, effective, level, any_time))
     return FirstClicks(
         new=new,
         old=old,
         entries=tuple(entries),
         n_sessions=(int(sessions[0].sum()), int(sessions[1].sum())),
-        n_queries=sessions.shape[1],
-        effective_queries=effective,
+        n_queries=int(sessions.any(axis=0).sum()),
+        effective_queries=effective_units(sessions.sum(axis=0)),
         level=level,
     )
 
 
-def _ratio(
-    top: int, hits: FloatArray, sessions: FloatArray, effective: float, level: float, any_time: bool
-) -> FirstClickRatio:
-    """hits, sessions : (2, queries) of the new and the old ranker."""
+def _sums(unit: IntArray, arms: Sequence[BoolArray], values: IntArray) -> FloatArray:
+    """(2, units) of the lists of both rankers."""
+    return np.array([sum_by(unit, arm * values, int(unit.max(initial=0)) + 1) for arm in arms])
+
+
+def _squares(hits: FloatArray, sessions: FloatArray) -> float:
+    """(n - 1) / n times the squared changes of log(new/old) that leaving each unit out makes."""
+    seen = sessions.any(axis=0)
+    hits, sessions, n = hits[:, seen], sessions[:, seen], int(seen.sum())
     C, N = hits.sum(axis=1), sessions.sum(axis=1)
-    share = C / N
+    without = np.log((C[:, None] - hits) / (N[:, None] - sessions))
+    moved = without[0] - without[1] - np.log(C[0] / N[0] / (C[1] / N[1]))
+    return (n - 1) / n * float(np.sum(moved**2)) if n > 1 else float("nan")
+
+
+def _ratio(
+    top: int,
+    parts: Sequence[tuple[FloatArray, FloatArray]],
+    effective: float,
+    level: float,
+    any_time: bool,
+) -> FirstClickRatio:
+    """parts : hits and sessions, (2, units) of the new and the old ranker, by each unit."""
+    share = parts[0][0].sum(axis=1) / parts[0][1].sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         log_ratio = float(np.log(share[0] / share[1]))
-        without = np.log((C[:, None] - hits) / (N[:, None] - sessions))  # each query left out
-        moved = without[0] - without[1] - log_ratio
-        n = len(moved)
-        error = float(np.sqrt((n - 1) / n * np.sum(moved**2))) if n > 1 else float("nan")
+        squares = [np.array(_squares(*part)) for part in parts]
+        square = squares[0] if len(squares) == 1 else two_way_variance(*squares)
+        n, error = int(parts[0][1].any(axis=0).sum()), float(np.sqrt(square))
         mean = MeanEstimate(log_ratio, error, n, effective)
         interval, p_value = mean.interval(level), mean.p_value
         if any_time:

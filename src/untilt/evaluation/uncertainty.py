@@ -18,6 +18,7 @@ from untilt._core.statistics import (
     joint_degrees_of_freedom,
     normal_quantile,
     student_quantile,
+    two_way_variance,
 )
 from untilt.bias.curve import PositionBias
 from untilt.data.layout import ranks_of
@@ -43,6 +44,18 @@ LEAST_CLICKS = 20.0  # observed or expected at a position that is checked
 
 
 @dataclass(frozen=True, eq=False)
+class SumsOfPeople(Portable):
+    """Squared influences on the values, (systems, systems), by person and by person within query.
+
+    effective : that many people with equally many sessions would tell as much
+    """
+
+    by_person: FloatArray
+    by_both: FloatArray
+    effective: float
+
+
+@dataclass(frozen=True, eq=False)
 class Sums(Portable):
     """What systems add up to, query by query: all that values, errors and differences need.
 
@@ -54,8 +67,7 @@ class Sums(Portable):
     norm_slope : (K,) the same of the summed norm
     covariance : (K, K) of theta, or None where the curve is taken as known
     curve_degrees : degrees of freedom of the covariance
-    people : (systems, systems) what people who come back add to the covariance of the values, None
-        where the log does not say who is who; see `untilt.evaluation.systems`
+    people : what people who come back do to the values, None where the log does not say who is who
     """
 
     total: FloatArray
@@ -64,7 +76,7 @@ class Sums(Portable):
     norm_slope: FloatArray
     covariance: FloatArray | None
     curve_degrees: float = np.inf
-    people: FloatArray | None = None
+    people: SumsOfPeople | None = None
 
     @property
     def value(self) -> FloatArray:
@@ -120,17 +132,14 @@ class Sums(Portable):
         sampling = jackknife_error(influence, self.leverage)
         if baseline is None:  # clicks on no query at all: the value 0 has no error that is known
             sampling = np.where(count > 0, sampling, np.nan)
+        people = np.inf
         if self.people is not None:
-            sampling = np.sqrt(sampling**2 + self._variance_of_people(self.people, baseline))
+            squares = (self.people.by_person, self.people.by_both)
+            by_person, by_both = (_variances(each, baseline) for each in squares)
+            sampling = np.sqrt(two_way_variance(sampling**2, by_person, by_both))
+            people = self.people.effective
         of_bias = bias_error(gradient, self.covariance)
-        return Means(value, sampling, of_bias, count, len(self.norm), self.curve_degrees)
-
-    def _variance_of_people(self, people: FloatArray, baseline: int | None) -> FloatArray:
-        """(systems,) what people who come back add to the variance of `means`."""
-        own = np.diag(people)
-        if baseline is not None:
-            own = own + own[baseline] - 2 * people[:, baseline]
-        return np.maximum(own, 0)
+        return Means(value, sampling, of_bias, count, len(self.norm), self.curve_degrees, people)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +157,7 @@ class Means:
     value, sampling_error, bias_error, effective_queries : (systems,)
     n_queries : all of them
     curve_degrees : degrees of freedom of `bias_error`
+    effective_people : where errors are clustered by person too
     """
 
     value: FloatArray
@@ -156,6 +166,7 @@ class Means:
     effective_queries: FloatArray
     n_queries: int
     curve_degrees: float = np.inf
+    effective_people: float = np.inf
 
     @property
     def std_error(self) -> FloatArray:
@@ -165,7 +176,7 @@ class Means:
     @property
     def degrees_of_freedom(self) -> FloatArray:
         """(systems,) of Student's t."""
-        of_queries = np.maximum(self.effective_queries - 1, 1.0)
+        of_queries = np.maximum(np.minimum(self.effective_queries, self.effective_people) - 1, 1.0)
         parts = zip(self.sampling_error, self.bias_error, of_queries, strict=True)
         return np.array(
             [
@@ -194,6 +205,14 @@ class Means:
         columns = zip(self.value, self.std_error, self.degrees_of_freedom, strict=True)
         for value, error, degrees in columns:
             yield MeanEstimate(float(value), float(error), self.n_queries, float(degrees) + 1)
+
+
+def _variances(covariance: FloatArray, baseline: int | None) -> FloatArray:
+    """(systems,) of values, or of their differences to a baseline."""
+    own = np.diag(covariance)
+    if baseline is None:
+        return own
+    return np.maximum(own + own[baseline] - 2 * covariance[:, baseline], 0)
 
 
 def bias_error(gradient: FloatArray, covariance: FloatArray | None) -> FloatArray:
