@@ -123,6 +123,14 @@ def jackknife_error(influence: FloatArray, leverage: FloatArray | None = None) -
     return np.asarray(np.sqrt((n - 1) / n * np.sum(moved**2, axis=0)))
 
 
+def left_out(unit: IntArray, influence: FloatArray, leverage: FloatArray) -> FloatArray:
+    """(units,) what an estimate loses without each unit, from influence and leverage of its parts.
+
+    unit, influence, leverage : (n,) as in `jackknife_error`, units numbered from 0
+    """
+    return sum_by(unit, influence) / np.maximum(1 - sum_by(unit, leverage), 1e-9)
+
+
 def two_way_variance(
     by_query: FloatArray, by_person: FloatArray, by_both: FloatArray
 ) -> FloatArray:

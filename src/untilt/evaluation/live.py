@@ -8,9 +8,11 @@ side-by-side judgements see `untilt.WinSameLoss`.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
+from scipy import special
 
 from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by, whole_numbers
@@ -24,6 +26,7 @@ from untilt._core.statistics import (
     any_time_share,
     check_level,
     effective_units,
+    left_out,
     two_way_variance,
 )
 from untilt.data.clicklog import ClickLog
@@ -207,10 +210,7 @@ def _ratio(
         mean = MeanEstimate(log_ratio, error, n, effective)
         interval, p_value = mean.interval(level), mean.p_value
         if any_time:
-            wider = float(any_time_factor(np.array(error), level))
-            half = wider * (interval.high - log_ratio)
-            interval = Interval(log_ratio - half, log_ratio + half, level)
-            p_value = any_time_p_value(log_ratio, error)
+            interval, p_value = _at_any_time(mean, level)
         return FirstClickRatio(
             top=top,
             new=float(share[0]),
@@ -219,6 +219,14 @@ def _ratio(
             interval=Interval(float(np.expm1(interval.low)), float(np.expm1(interval.high)), level),
             p_value=p_value,
         )
+
+
+def _at_any_time(mean: MeanEstimate, level: float) -> tuple[Interval, float]:
+    """The interval of a logarithm, and the p-value of 0, that hold at every look."""
+    wider = float(any_time_factor(np.array(mean.std_error), level))
+    half = wider * (mean.interval(level).high - mean.value)
+    interval = Interval(mean.value - half, mean.value + half, level)
+    return interval, any_time_p_value(mean.value, mean.std_error)
 
 
 def _lists_of(log: ClickLog, name: str) -> BoolArray:
@@ -245,17 +253,19 @@ def _clicked_within(log: ClickLog, top: int) -> BoolArray:
     return clicked
 
 
-NEW, OLD = 1, 2  # teams; 0 is nobody's
+NOBODY, NEW, OLD = 0, 1, 2  # teams
 
 
 def team_draft(
     new: Sequence[Any], old: Sequence[Any], size: int, seed: Seed
 ) -> tuple[list[Any], list[int]]:
-    """One list of two, and the team of each document: 1 for the new ranker, 2 for the old.
+    """One list of two, and the team of each document: 1 for the new ranker, 2 for the old, or 0.
 
     In each round a coin says who begins, and both put their best document that is not yet there
     ([radlinski2008]_). Where neither is better, a click falls on either team with the same
-    probability, whatever people click on and wherever it stands. Log the team beside each position.
+    probability, whatever people click on and wherever it stands. From the first round on in which
+    one of the two may find no document left, documents are nobody's (0): a list would lose by being
+    short. Log the team beside each position.
 
     Parameters
     ----------
@@ -267,17 +277,26 @@ def team_draft(
     shown: list[Any] = []
     teams: list[int] = []
     taken: set[Any] = set()
+    fair = True
     while len(shown) < size:
-        before = len(shown)
+        ahead = [[*islice((d for d in each if d not in taken), 2)] for each in (new, old)]
+        if not any(ahead):
+            break
+        fair = fair and _both_serve(*ahead, room=size - len(shown))
         for team in (NEW, OLD) if rng.random() < 0.5 else (OLD, NEW):
-            best = next((each for each in (new, old)[team - 1] if each not in taken), None)
+            best = next((each for each in ahead[team - 1] if each not in taken), None)
             if best is not None and len(shown) < size:
                 shown.append(best)
-                teams.append(team)
+                teams.append(team if fair else NOBODY)
                 taken.add(best)
-        if len(shown) == before:
-            break
     return shown, teams
+
+
+def _both_serve(new: Sequence[Any], old: Sequence[Any], *, room: int) -> bool:
+    """Whether both have a document for this round, whoever begins; the next two of each."""
+    if not new or not old:
+        return False
+    return new[0] != old[0] or room == 1 or len(new) == len(old)
 
 
 @dataclass(frozen=True)
@@ -286,7 +305,8 @@ class Interleaved:
 
     `interval` is of the share of wins among decided sessions, and `p_value` of that being 1/2; both
     hold at every look while sessions come in. The p-value is exact; the interval believes that
-    decided sessions are alike.
+    decided sessions are alike. Where the log says whose sessions they are, both also allow for what
+    those of a person have in common (`two_way_variance`).
     """
 
     sessions: WinSameLoss
@@ -326,7 +346,7 @@ def interleaved(log: ClickLog, *, team: str = "team", level: float = 0.95) -> In
             f"Read it with labels=[{team!r}]. Further labels here: {known}."
         )
     of = log.extra_labels[team]
-    if not np.isin(of, (0, NEW, OLD)).all():
+    if not np.isin(of, (NOBODY, NEW, OLD)).all():
         raise OptionError(f"{team!r} must hold 1 (new), 2 (old) or 0. Got {of.max():g} instead.")
     clicks, there = (
         [ragged.sums_by_list(log.indptr, value * (of == which)) for which in (NEW, OLD)]
@@ -336,4 +356,26 @@ def interleaved(log: ClickLog, *, team: str = "team", level: float = 0.95) -> In
     sign = np.sign(clicks[0] - clicks[1])
     win, same, loss = (int(log.sessions[drafted & (sign == way)].sum()) for way in (1, 0, -1))
     interval, p_value = any_time_share(win, loss, level)
+    if log.person is not None and win and loss:
+        decided = drafted & (sign != 0)
+        wider, p_by_person = _clustered_share(log.take(decided), sign[decided] > 0, level)
+        interval, p_value = interval.hull(wider), max(p_value, p_by_person)
     return Interleaved(WinSameLoss(win, same, loss, level), interval, p_value)
+
+
+def _clustered_share(log: ClickLog, won: BoolArray, level: float) -> tuple[Interval, float]:
+    """The interval of the share of lists that were won, and the p-value of 1/2, at any time.
+
+    On the scale of log(wins / losses), clustered by query and by person.
+    """
+    weight = log.sessions / log.n_sessions
+    share = float(weight @ won)
+    influence = weight * (won - share) / (share * (1 - share))
+    units = clusters_of(log)
+    squares = [np.sum(left_out(unit, influence, weight) ** 2) for unit in units]
+    effective = min(effective_units(sum_by(unit, weight)) for unit in units[:2])
+    error = float(np.sqrt(two_way_variance(*squares)))
+    mean = MeanEstimate(float(special.logit(share)), error, log.n_lists, effective)
+    interval, p_value = _at_any_time(mean, level)
+    low, high = (float(special.expit(end)) for end in (interval.low, interval.high))
+    return Interval(low, high, level), p_value

@@ -31,7 +31,7 @@ from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.portable import Portable
 from untilt._core.progress import progress
-from untilt._core.statistics import effective_units
+from untilt._core.statistics import effective_units, left_out
 from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import Baseline
 from untilt.data.counts import cell_of_rows
@@ -215,7 +215,10 @@ def sums_of_people(
             total[:, i] += sessions * _model_per_session(pool, credit.document, each)[log.query]
     whole = norm.sum()
     influence = (total - total.sum(axis=0) / whole * norm[:, None]) / whole
-    by_person, by_both = (_left_out(unit, influence, norm / whole) for unit in (person, both))
+    by_person, by_both = (
+        np.column_stack([left_out(unit, each, norm / whole) for each in influence.T])
+        for unit in (person, both)
+    )
     effective = effective_units(sum_by(person, norm))
     return SumsOfPeople(by_person.T @ by_person, by_both.T @ by_both, effective)
 
@@ -241,12 +244,6 @@ def _cell_of_row(pool: Pool, in_baseline: BoolArray) -> IntArray:
     part = log if in_baseline.all() else log.take(in_baseline)
     cell[of_baseline] = cell_of[slates_of(part)[1]]
     return cell
-
-
-def _left_out(unit: IntArray, influence: FloatArray, leverage: FloatArray) -> FloatArray:
-    """(units, systems) what the values lose without each unit."""
-    rest = np.maximum(1 - sum_by(unit, leverage), 1e-9)
-    return np.column_stack([sum_by(unit, each) / rest for each in influence.T])
 
 
 ROUNDS = 6  # of solving the program again
