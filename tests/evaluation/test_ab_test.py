@@ -207,8 +207,8 @@ def test_people_by_hand(seed, is_larger):
     variance = squares[0] + squares[1] - squares[2]
     assert (variance > max(squares[:2])) == is_larger
     variance = max(variance, *squares[:2])
-    sessions = np.bincount(log.person)
-    t = special.stdtrit(sessions.sum() ** 2 / (sessions**2).sum() - 1, 0.975)
+    counts = [np.bincount(unit) for unit in (log.query, log.person)]
+    t = special.stdtrit(min(500**2 / (n**2).sum() for n in counts) - 1, 0.975)
     assert math.log1p(result.interval.high) == pytest.approx(
         log_ratio(log) + t * math.sqrt(variance)
     )
