@@ -11,33 +11,54 @@ independent of everything else. Two things follow, whatever gamma is:
 
 A score is a sum over queries, 0 on average where the model is right. Its error is the larger of
 two: the model's own, and the jackknife over queries, which is also right where readers differ from
-query to query. The quantiles are Student's, by the effective number of queries.
+query to query. The quantiles are Student's, by the effective number of queries. Where the log says
+whose sessions they are, comparisons of kinds of sessions are clustered by person too
+(`two_way_variance`): chance may have drawn the kind of a person once for all sessions.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy import special
 from scipy.sparse import csr_array
 
+from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
+from untilt._core.statistics import effective_units, two_way_variance
 from untilt.auditing import checks
 from untilt.data.clicklog import ClickLog
-from untilt.data.counts import PositionCounts
+from untilt.data.counts import PositionCounts, cell_of_rows, clusters_of
 
 MOST_SPLITS, CELLS_OF_SPLITS = 8, 500_000
+
+
+class Sums(NamedTuple):
+    """(units,) the score of each, and its derivative by the effect."""
+
+    score: FloatArray
+    information: FloatArray
+
+    @property
+    def squares(self) -> float:
+        """sum ((s_u - h_u s) / (1 - h_u))^2, h_u = i_u / i: of leaving each unit out."""
+        share = np.clip(self.information / self.information.sum(), 0, 1 - 1e-9)
+        left_out = (self.score - share * self.score.sum()) / (1 - share)
+        return float(np.sum(left_out**2))
 
 
 @dataclass(frozen=True, eq=False)
 class Score:
     """Sums by query: the score, its variance by the model, and its derivative by the effect.
 
-    A query that tells nothing has no part in it.
+    A query that tells nothing has no part in it. `people`: the same sums by person, and by person
+    within query, where the log has people.
     """
 
     score: FloatArray
     variance: FloatArray
     information: FloatArray
+    people: tuple[Sums, Sums] | None = field(default=None, kw_only=True)
 
     @property
     def is_possible(self) -> bool:
@@ -56,16 +77,20 @@ class Score:
 
     @property
     def std_error(self) -> float:
-        r"""Of the sum: sqrt max(sum v_q, sum ((s_q - h_q s) / (1 - h_q))^2), h_q = i_q / i."""
-        share = self.information / self.information.sum()
-        share = np.clip(share, 0, 1 - 1e-9)
-        left_out = (self.score - share * self.score.sum()) / (1 - share)
-        return float(np.sqrt(max(self.variance.sum(), np.sum(left_out**2))))
+        r"""Of the sum: the larger of sqrt sum v_q and that of leaving each unit out."""
+        square = max(self.variance.sum(), Sums(self.score, self.information).squares)
+        if self.people is not None:
+            squares = (np.array(each) for each in (square, *(each.squares for each in self.people)))
+            square = two_way_variance(*squares)
+        return float(np.sqrt(square))
 
     @property
     def degrees_of_freedom(self) -> float:
         """Of Student's distribution."""
-        return max(1.0, self.effective_queries - 1)
+        people = np.inf
+        if self.people is not None:
+            people = effective_units(self.people[0].information)
+        return max(1.0, min(self.effective_queries, people) - 1)
 
     @property
     def t(self) -> float:
@@ -88,6 +113,20 @@ class Score:
         return float(quantile * self.std_error / self.information.sum())
 
 
+class Rows(NamedTuple):
+    """(rows,) the rows of a log that are counted in cells: which one, and whether of the kind.
+
+    `person`, `both` : who saw it, and person within query, numbered from 0
+    """
+
+    cell: IntArray
+    is_kind: BoolArray
+    count: IntArray
+    label: FloatArray
+    person: IntArray
+    both: IntArray
+
+
 @dataclass(frozen=True, eq=False)
 class ScoreCells:
     """Documents at positions whose sessions are of two kinds, with both among them.
@@ -96,6 +135,7 @@ class ScoreCells:
     ----------
     query, document, position : (cells,) numbers of query and document from 0; 1-based position
     n1, c1, n0, c0 : (cells,) sessions and clicks of the kind in question, and of the others
+    rows : what was counted, where the log says whose sessions these were
     """
 
     query: IntArray
@@ -105,6 +145,30 @@ class ScoreCells:
     c1: FloatArray
     n0: FloatArray
     c0: FloatArray
+    rows: Rows | None = None
+
+    def where(self, keep: BoolArray) -> "ScoreCells":
+        """Some of the cells."""
+        columns = (self.query, self.document, self.position, self.n1, self.c1, self.n0, self.c0)
+        rows = self.rows
+        if rows is not None:
+            inside, number = keep[rows.cell], np.cumsum(keep) - 1
+            rows = Rows(*(each[inside] for each in rows))
+            rows = rows._replace(cell=number[rows.cell])
+        return ScoreCells(*(each[keep] for each in columns), rows=rows)
+
+    def with_people(
+        self, counts: PositionCounts, log: ClickLog, is_kind: BoolArray
+    ) -> "ScoreCells":
+        """The cells, which are of these counts, with the (rows,) of their log if it has people."""
+        units = clusters_of(log)[1:]
+        if not units or not len(self.position):
+            return self
+        cell = cell_of_rows(log, counts.document[self.document], self.position)
+        inside = np.flatnonzero(cell >= 0)
+        whose = (unit[ragged.list_of_row(log.indptr)] for unit in units)
+        columns = (cell, is_kind, log.row_count, log.label, *whose)
+        return replace(self, rows=Rows(*(each[inside] for each in columns)))
 
     @property
     def ratio(self) -> float:
@@ -116,7 +180,7 @@ class ScoreCells:
     def level(self) -> Score:
         """Whether the kind is clicked more often than the others at equal cells."""
         gap, variance = self._gaps(1.0)
-        return self._score(gap, variance, variance)
+        return self._score(np.ones(len(gap)), gap, variance, 1.0)
 
     def slope(self) -> Score:
         """Whether its clicks fall more steeply: a ratio of rates that is k^-effect.
@@ -126,7 +190,7 @@ class ScoreCells:
         gap, variance = self._gaps(self._common_ratio)
         z = -np.log(self.position)
         z = z - _means(z, variance, self.query)[self.query]
-        return self._score(z * gap, z**2 * variance, z**2 * variance)
+        return self._score(z, gap, variance, self._common_ratio)
 
     def spread(self) -> Score:
         r"""Whether documents differ in their ratio: sum over documents of u^2 - v.
@@ -160,8 +224,21 @@ class ScoreCells:
         variance = share * (1 - share) * c * (n - c) / np.maximum(n - 1, 1)
         return self.c1 - c * share, variance
 
-    def _score(self, score: FloatArray, variance: FloatArray, information: FloatArray) -> Score:
-        return Score(*(sum_by(self.query, each) for each in (score, variance, information)))
+    def _score(self, z: FloatArray, gap: FloatArray, variance: FloatArray, ratio: float) -> Score:
+        """Gaps weighted by z; of a row, z (y - its expected rate) (kind - share)."""
+        score, information = z * gap, z**2 * variance
+        people = None
+        if self.rows is not None:
+            cell, is_kind, count, label, *units = self.rows
+            rate = (self.c1 + self.c0) / (self.n1 * ratio + self.n0)
+            share = self.n1 * ratio / (self.n1 * ratio + self.n0)
+            gaps = label - rate[cell] * np.where(is_kind, ratio, 1.0)
+            of_row = count * z[cell] * gaps * (is_kind - share[cell])
+            told = count * (information / (self.n1 + self.n0))[cell]
+            one, both = (Sums(sum_by(unit, of_row), sum_by(unit, told)) for unit in units)
+            people = one, both
+        sums = (sum_by(self.query, each) for each in (score, information, information))
+        return Score(*sums, people=people)
 
 
 def cells_of(counts: PositionCounts, n_kinds: int, kind: int) -> ScoreCells:

@@ -349,7 +349,7 @@ def _changes(
     log: ClickLog, now: BoolArray, level: float
 ) -> tuple[list[Change], ReadingCurve | None]:
     cells = grouped_cells(log, now.astype(np.int64)[ragged.list_of_row(log.indptr)], 2, 1)
-    first = _at_first(cells)
+    first = cells.where(cells.position == 1)  # examined alike where only reading has changed
     slope, clicks, spread = cells.slope(), first.level(), cells.spread()
     found = []
     if slope.is_possible:
@@ -364,13 +364,6 @@ def _changes(
     if spread.is_possible:
         found.append(_spread(spread, level))
     return found, _reading_curve(cells, level) if slope.is_possible else None
-
-
-def _at_first(cells: ScoreCells) -> ScoreCells:
-    """Those at position 1, which is examined alike where only reading has changed."""
-    own = cells.position == 1
-    columns = (cells.query, cells.document, cells.position, cells.n1, cells.c1, cells.n0, cells.c0)
-    return ScoreCells(*(each[own] for each in columns))
 
 
 def _spread(score: Score, level: float) -> Change:
