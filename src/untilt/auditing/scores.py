@@ -220,25 +220,37 @@ class ScoreCells:
     def _gaps(self, ratio: float) -> tuple[FloatArray, FloatArray]:
         """Clicks of the kind less those expected at this ratio of rates, and their variance."""
         n, c = self.n1 + self.n0, self.c1 + self.c0
-        share = self.n1 * ratio / (self.n1 * ratio + self.n0)
+        share = self.n1 * ratio / np.maximum(self.n1 * ratio + self.n0, 1e-300)
         variance = share * (1 - share) * c * (n - c) / np.maximum(n - 1, 1)
         return self.c1 - c * share, variance
 
     def _score(self, z: FloatArray, gap: FloatArray, variance: FloatArray, ratio: float) -> Score:
-        """Gaps weighted by z; of a row, z (y - its expected rate) (kind - share)."""
+        """The sum of gaps, weighted by z."""
         score, information = z * gap, z**2 * variance
         people = None
         if self.rows is not None:
-            cell, is_kind, count, label, *units = self.rows
-            rate = (self.c1 + self.c0) / (self.n1 * ratio + self.n0)
-            share = self.n1 * ratio / (self.n1 * ratio + self.n0)
-            gaps = label - rate[cell] * np.where(is_kind, ratio, 1.0)
-            of_row = count * z[cell] * gaps * (is_kind - share[cell])
-            told = count * (information / (self.n1 + self.n0))[cell]
-            one, both = (Sums(sum_by(unit, of_row), sum_by(unit, told)) for unit in units)
-            people = one, both
+            person, both = (self._lost(unit, z, ratio) for unit in self.rows[-2:])
+            people = person, both
         sums = (sum_by(self.query, each) for each in (score, information, information))
         return Score(*sums, people=people)
+
+    def _lost(self, unit: IntArray, z: FloatArray, ratio: float) -> Sums:
+        """What is lost with each unit of the rows: each of its cells is counted without it."""
+        assert self.rows is not None
+        at, is_kind, n, y = self.rows[:4]
+        key, own = np.unique(unit * np.int64(len(z)) + at, return_inverse=True)
+        who, cell = np.divmod(key, len(z))
+        its = (n * is_kind, n * y * is_kind, n * ~is_kind, n * y * ~is_kind)
+        rest = (
+            all_of[cell] - sum_by(own, values)
+            for all_of, values in zip((self.n1, self.c1, self.n0, self.c0), its, strict=True)
+        )
+        without = ScoreCells(self.query[cell], self.document[cell], self.position[cell], *rest)
+        (gap, variance), (left, spread) = self._gaps(ratio), without._gaps(ratio)
+        return Sums(
+            sum_by(who, z[cell] * (gap[cell] - left)),
+            sum_by(who, z[cell] ** 2 * (variance[cell] - spread)),
+        )
 
 
 def cells_of(counts: PositionCounts, n_kinds: int, kind: int) -> ScoreCells:

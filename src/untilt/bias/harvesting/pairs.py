@@ -12,20 +12,23 @@ Every estimator from pairs solves J z = b with z_k = log(theta_k / theta_1) and 
 graph over positions. So its covariance is the sandwich J^-1 M J^-1, where M sums the squares of
 what each independent unit, a query or a session, contributes to b. Queries with a good part of the
 clicks pull z towards themselves: of these the squares are of what leaving each of them out changes.
+Where the log says whose sessions they are, people are units as well: see `two_way_variance`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numba as nb
 import numpy as np
 
-from untilt._core.arrays import FloatArray, IntArray
+from untilt._core import ragged
+from untilt._core.arrays import FloatArray, IntArray, sum_by
+from untilt._core.statistics import effective_units, left_out, two_way_variance
 from untilt.bias.curve import SHARED_CLICKS
 from untilt.bias.estimator import counts_to, require_several
 from untilt.bias.log_ratios import LARGE_SHARE, STAYS, Uncertainty, larger_error
 from untilt.data.clicklog import ClickLog
-from untilt.data.counts import Cells, PositionCounts
+from untilt.data.counts import Cells, PositionCounts, cell_of_rows, clusters_of
 from untilt.errors import check_choice
 from untilt.facts import Fact, warning
 
@@ -123,10 +126,12 @@ def uncertainty_of_pairs(
     equations: PairEquations,
     z: FloatArray,
     refit: Callable[[PairSums], FloatArray],
+    log: ClickLog | None = None,
 ) -> Uncertainty:
     """(K, K) covariance of z = log(theta_k / theta_1); see `larger_error`.
 
     `refit` is z of the sums without one query; for the others J^-1 u is what leaving it out does.
+    `log` : that the cells were counted in, for its people.
     """
     inverse = inverse_laplacian(equations.curvature)
     sums = pair_sums(cells, weight)
@@ -144,14 +149,43 @@ def uncertainty_of_pairs(
         change = (refit(without(cells, weight, sums, first, last)) - z) / (1 - STAYS)
         by_query += np.outer(change, change)
     noise = session_noise(cells, weight, equations.gain, np.exp(z), inverse)
+    effective = noise.effective
+    if log is not None and log.person is not None:
+        push = [_push(cells.arrays, weight == "session", equations.gain, row) for row in inverse]
+        squares = _squares_of_people(cells, log, np.exp(z), push)
+        by_query = np.diag(two_way_variance(np.diag(by_query), *squares))
+        effective = np.minimum(effective, effective_units(sum_by(log.person, log.sessions)))
     return larger_error(
         by_query,
         n,
         noise.covariance,
-        effective=noise.effective,
+        effective=effective,
         jackknife=True,
         click_parts=noise.parts,
     )
+
+
+def _squares_of_people(
+    cells: PositionCounts, log: ClickLog, theta: FloatArray, push: Sequence[FloatArray]
+) -> FloatArray:
+    """(2, K) squares of what leaving out each person, and each within a query, does to z.
+
+    A row adds (y - theta_k g) push to z, g as in `session_noise`; leverage is the share of the
+    session noise.
+    """
+    seen = cells.by_document(cells.impressions * theta[cells.position_index])
+    g = cells.by_document(cells.clicks) / np.maximum(seen, 1e-300)
+    chance = np.minimum(theta[cells.position_index] * g[cells.document_index], 1)
+    cell = cell_of_rows(log, cells.document[cells.document_index], cells.position)
+    rows = np.flatnonzero(cell >= 0)
+    cell, n, y = cell[rows], log.row_count[rows], log.label[rows]
+    units = [unit[ragged.list_of_row(log.indptr)[rows]] for unit in clusters_of(log)[1:]]
+    squares = np.zeros((2, len(push)))
+    for x, each in enumerate(push):
+        noise = n * (chance * (1 - chance) * each**2)[cell]
+        influence, leverage = n * (y - chance[cell]) * each[cell], noise / max(noise.sum(), 1e-300)
+        squares[:, x] = [np.sum(left_out(unit, influence, leverage) ** 2) for unit in units]
+    return squares
 
 
 def without(cells: PositionCounts, weight: str, sums: PairSums, first: int, last: int) -> PairSums:
@@ -211,6 +245,22 @@ def _sums(cells: Cells, depth: int, by_session: bool) -> tuple[FloatArray, Float
                     W[k, l] += w
                     C[k, l] += w * clicks[a] / impressions[a]
     return W, C
+
+
+@nb.njit(cache=True)
+def _push(cells: Cells, by_session: bool, gain: FloatArray, row: FloatArray) -> FloatArray:
+    """(cells,) what a click in each adds to one z; `row` of the inverse belongs to it."""
+    indptr, position, impressions, _ = cells
+    push = np.zeros(len(position))
+    for i in range(len(indptr) - 1):
+        for a in range(indptr[i], indptr[i + 1]):
+            k = position[a] - 1
+            for b in range(indptr[i], indptr[i + 1]):
+                if a != b:
+                    l = position[b] - 1  # noqa: E741  the formula's symbol
+                    w = _weight(impressions[a], impressions[b], by_session)
+                    push[a] += gain[k, l] * w * (row[k] - row[l]) / impressions[a]
+    return push
 
 
 @nb.njit(cache=True)
