@@ -21,7 +21,6 @@ def test_what_is_lost_with_each_person_by_leaving_it_out(kind: str) -> None:
     assert log.ranker is not None
     assert log.person is not None
     score = getattr(_cells(log), kind)()
-    assert score.people is not None
     person, both = score.people
     whole = _cells(log)
     ratio = 1.0 if kind == "level" else whole.ratio

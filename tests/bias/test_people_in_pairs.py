@@ -39,7 +39,7 @@ def test_counts_are_repeated_sessions(estimator) -> None:
 
 
 def _covered(n_logs: int) -> tuple[float, float]:
-    """Share of positions 2..10 whose interval holds the mean reader's examination; and without people."""
+    """Share of positions 2..10 whose interval holds the mean curve; and without people."""
     exponent = 0.8 * np.exp(0.3 * np.random.default_rng(10**6).normal(size=400_000))
     truth = np.array([np.mean(k**-exponent) for k in range(1, 11)])
     held = []

@@ -21,6 +21,7 @@ References: [cameron2015]_, [mackinnon2023]_, [carter2017]_.
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from scipy import special  # not scipy.stats: that is half a second more at every import
 
 from untilt._core.arrays import FloatArray, IntArray, sum_by
@@ -132,7 +133,7 @@ def left_out(unit: IntArray, influence: FloatArray, leverage: FloatArray) -> Flo
 
 
 def two_way_variance(
-    by_query: FloatArray, by_person: FloatArray, by_both: FloatArray
+    by_query: npt.ArrayLike, by_person: npt.ArrayLike, by_both: npt.ArrayLike
 ) -> FloatArray:
     r"""Clustered by query and by person ([cameron2011multiway]_), from sums of squared influences.
 
@@ -142,7 +143,8 @@ def two_way_variance(
     estimate. The sums are noisy, and V may even be below 0: so it is at least the larger of the
     first two. As degrees of freedom the smaller number of effective units counts, less one.
     """
-    return np.maximum(by_query + by_person - by_both, np.maximum(by_query, by_person))
+    query, person, both = map(np.asarray, (by_query, by_person, by_both))
+    return np.maximum(query + person - both, np.maximum(query, person))
 
 
 def joint_degrees_of_freedom(errors: FloatArray, degrees: FloatArray) -> float:

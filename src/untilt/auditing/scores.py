@@ -58,7 +58,7 @@ class Score:
     score: FloatArray
     variance: FloatArray
     information: FloatArray
-    people: tuple[Sums, Sums] | None = field(default=None, kw_only=True)
+    people: tuple[Sums, ...] = field(default=(), kw_only=True)
 
     @property
     def is_possible(self) -> bool:
@@ -79,18 +79,15 @@ class Score:
     def std_error(self) -> float:
         r"""Of the sum: the larger of sqrt sum v_q and that of leaving each unit out."""
         square = max(self.variance.sum(), Sums(self.score, self.information).squares)
-        if self.people is not None:
-            squares = (np.array(each) for each in (square, *(each.squares for each in self.people)))
-            square = two_way_variance(*squares)
+        if self.people:
+            square = two_way_variance(square, *(each.squares for each in self.people))
         return float(np.sqrt(square))
 
     @property
     def degrees_of_freedom(self) -> float:
         """Of Student's distribution."""
-        people = np.inf
-        if self.people is not None:
-            people = effective_units(self.people[0].information)
-        return max(1.0, min(self.effective_queries, people) - 1)
+        people = [effective_units(each.information) for each in self.people[:1]]
+        return max(1.0, min([self.effective_queries, *people]) - 1)
 
     @property
     def t(self) -> float:
@@ -113,18 +110,12 @@ class Score:
         return float(quantile * self.std_error / self.information.sum())
 
 
-class Rows(NamedTuple):
-    """(rows,) the rows of a log that are counted in cells: which one, and whether of the kind.
+class Without(NamedTuple):
+    """(parts,) what is left of a cell without a unit: a person, or a person within a query."""
 
-    `person`, `both` : who saw it, and person within query, numbered from 0
-    """
-
+    unit: IntArray
     cell: IntArray
-    is_kind: BoolArray
-    count: IntArray
-    label: FloatArray
-    person: IntArray
-    both: IntArray
+    rest: "ScoreCells"
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +126,7 @@ class ScoreCells:
     ----------
     query, document, position : (cells,) numbers of query and document from 0; 1-based position
     n1, c1, n0, c0 : (cells,) sessions and clicks of the kind in question, and of the others
-    rows : what was counted, where the log says whose sessions these were
+    people : the cells without each person, and without each within a query, where the log has any
     """
 
     query: IntArray
@@ -145,42 +136,47 @@ class ScoreCells:
     c1: FloatArray
     n0: FloatArray
     c0: FloatArray
-    rows: Rows | None = None
-
-    def where(self, keep: BoolArray) -> "ScoreCells":
-        """Some of the cells."""
-        columns = (self.query, self.document, self.position, self.n1, self.c1, self.n0, self.c0)
-        rows = self.rows
-        if rows is not None:
-            inside, number = keep[rows.cell], np.cumsum(keep) - 1
-            rows = Rows(*(each[inside] for each in rows))
-            rows = rows._replace(cell=number[rows.cell])
-        return ScoreCells(*(each[keep] for each in columns), rows=rows)
+    people: tuple[Without, ...] = ()
 
     def with_people(
         self, counts: PositionCounts, log: ClickLog, is_kind: BoolArray
     ) -> "ScoreCells":
-        """The cells, which are of these counts, with the (rows,) of their log if it has people."""
+        """These cells of the counts of a log, with its people, if it has any."""
         units = clusters_of(log)[1:]
         if not units or not len(self.position):
             return self
         cell = cell_of_rows(log, counts.document[self.document], self.position)
-        inside = np.flatnonzero(cell >= 0)
-        whose = (unit[ragged.list_of_row(log.indptr)] for unit in units)
-        columns = (cell, is_kind, log.row_count, log.label, *whose)
-        return replace(self, rows=Rows(*(each[inside] for each in columns)))
+        rows, n, y = np.flatnonzero(cell >= 0), log.row_count, log.label
+        its = np.array([n * is_kind, n * y * is_kind, n * ~is_kind, n * y * ~is_kind])[:, rows]
+        lists = ragged.list_of_row(log.indptr)[rows]
+        return replace(
+            self, people=tuple(self._without(unit[lists], cell[rows], its) for unit in units)
+        )
+
+    def _without(self, unit: IntArray, cell: IntArray, its: FloatArray) -> Without:
+        """its : (4, rows) of the sums n1, c1, n0, c0"""
+        key, own = np.unique(unit * np.int64(len(self.n1)) + cell, return_inverse=True)
+        unit, cell = np.divmod(key, len(self.n1))
+        whole = np.array([self.n1, self.c1, self.n0, self.c0])[:, cell]
+        rest = (total - sum_by(own, lost) for total, lost in zip(whole, its, strict=True))
+        where = (self.query[cell], self.document[cell], self.position[cell])
+        return Without(unit, cell, ScoreCells(*where, *rest))
 
     @property
     def ratio(self) -> float:
         """Click rate of the kind over that of the others at equal cells (Mantel and Haenszel)."""
-        n = self.n1 + self.n0
-        against = np.sum(self.c0 * self.n1 / n)
-        return float(np.sum(self.c1 * self.n0 / n) / against) if against > 0 else float("nan")
+        return self.ratio_of(slice(None))
 
-    def level(self) -> Score:
-        """Whether the kind is clicked more often than the others at equal cells."""
-        gap, variance = self._gaps(1.0)
-        return self._score(np.ones(len(gap)), gap, variance, 1.0)
+    def ratio_of(self, cells: BoolArray | slice) -> float:
+        """The same of some cells."""
+        n1, c1, n0, c0 = (each[cells] for each in (self.n1, self.c1, self.n0, self.c0))
+        against = np.sum(c0 * n1 / (n1 + n0))
+        return float(np.sum(c1 * n0 / (n1 + n0)) / against) if against > 0 else float("nan")
+
+    def level(self, *, top: int | None = None) -> Score:
+        """Whether the kind is clicked more often than others at equal cells, of 1..top."""
+        counted = np.ones(len(self.n1)) if top is None else (self.position <= top) * 1.0
+        return self._score(counted, *self._gaps(1.0), 1.0)
 
     def slope(self) -> Score:
         """Whether its clicks fall more steeply: a ratio of rates that is k^-effect.
@@ -226,31 +222,13 @@ class ScoreCells:
 
     def _score(self, z: FloatArray, gap: FloatArray, variance: FloatArray, ratio: float) -> Score:
         """The sum of gaps, weighted by z."""
-        score, information = z * gap, z**2 * variance
-        people = None
-        if self.rows is not None:
-            person, both = (self._lost(unit, z, ratio) for unit in self.rows[-2:])
-            people = person, both
-        sums = (sum_by(self.query, each) for each in (score, information, information))
-        return Score(*sums, people=people)
-
-    def _lost(self, unit: IntArray, z: FloatArray, ratio: float) -> Sums:
-        """What is lost with each unit of the rows: each of its cells is counted without it."""
-        assert self.rows is not None
-        at, is_kind, n, y = self.rows[:4]
-        key, own = np.unique(unit * np.int64(len(z)) + at, return_inverse=True)
-        who, cell = np.divmod(key, len(z))
-        its = (n * is_kind, n * y * is_kind, n * ~is_kind, n * y * ~is_kind)
-        rest = (
-            all_of[cell] - sum_by(own, values)
-            for all_of, values in zip((self.n1, self.c1, self.n0, self.c0), its, strict=True)
-        )
-        without = ScoreCells(self.query[cell], self.document[cell], self.position[cell], *rest)
-        (gap, variance), (left, spread) = self._gaps(ratio), without._gaps(ratio)
-        return Sums(
-            sum_by(who, z[cell] * (gap[cell] - left)),
-            sum_by(who, z[cell] ** 2 * (variance[cell] - spread)),
-        )
+        people = []
+        for unit, cell, rest in self.people:
+            left, spread = rest._gaps(ratio)
+            lost = z[cell] * (gap[cell] - left), z[cell] ** 2 * (variance[cell] - spread)
+            people.append(Sums(*(sum_by(unit, each) for each in lost)))
+        sums = (sum_by(self.query, e) for e in (z * gap, z**2 * variance, z**2 * variance))
+        return Score(*sums, people=tuple(people))
 
 
 def cells_of(counts: PositionCounts, n_kinds: int, kind: int) -> ScoreCells:

@@ -26,7 +26,6 @@ from untilt._core.statistics import (
     any_time_share,
     check_level,
     effective_units,
-    left_out,
     two_way_variance,
 )
 from untilt.data.clicklog import ClickLog
@@ -159,14 +158,10 @@ def first_clicks(
             "compare with ⟦queries='shared'⟧. Use more of the log, or ⟦queries='all'⟧ "
             "if chance chose the ranker."
         )
-    units = clusters_of(log)
-    totals = [sessions, *(_sums(unit, arms, log.sessions) for unit in units[1:])]
-    effective = min(effective_units(total.sum(axis=0)) for total in totals[:2])
     entries = []
     for k in tops:
         early = _clicked_within(log, k) * log.sessions
-        parts = [(_sums(unit, arms, early), n) for unit, n in zip(units, totals, strict=True)]
-        entries.append(_ratio(k, parts, effective, level, any_time))
+        entries.append(_ratio(k, _parts(log, arms, early, arms), level, any_time))
     return FirstClicks(
         new=new,
         old=old,
@@ -178,55 +173,58 @@ def first_clicks(
     )
 
 
+# Hits and sessions, (2, units) of the new and the old ranker, by each kind of unit.
+Parts = Sequence[tuple[FloatArray, FloatArray]]
+
+
+def _parts(
+    log: ClickLog, hit: Sequence[BoolArray], values: IntArray, arms: Sequence[BoolArray]
+) -> Parts:
+    """Sums of the hits' values and of sessions, by query; by person too where the log has any."""
+    return [(_sums(u, hit, values), _sums(u, arms, log.sessions)) for u in clusters_of(log)]
+
+
 def _sums(unit: IntArray, arms: Sequence[BoolArray], values: IntArray) -> FloatArray:
     """(2, units) of the lists of both rankers."""
     return np.array([sum_by(unit, arm * values, int(unit.max(initial=0)) + 1) for arm in arms])
 
 
-def _squares(hits: FloatArray, sessions: FloatArray) -> float:
-    """(n - 1) / n times the squared changes of log(new/old) that leaving each unit out makes."""
-    seen = sessions.any(axis=0)
-    hits, sessions, n = hits[:, seen], sessions[:, seen], int(seen.sum())
-    C, N = hits.sum(axis=1), sessions.sum(axis=1)
-    without = np.log((C[:, None] - hits) / (N[:, None] - sessions))
-    moved = without[0] - without[1] - np.log(C[0] / N[0] / (C[1] / N[1]))
-    return (n - 1) / n * float(np.sum(moved**2)) if n > 1 else float("nan")
-
-
-def _ratio(
-    top: int,
-    parts: Sequence[tuple[FloatArray, FloatArray]],
-    effective: float,
-    level: float,
-    any_time: bool,
-) -> FirstClickRatio:
-    """parts : hits and sessions, (2, units) of the new and the old ranker, by each unit."""
+def _ratio(top: int, parts: Parts, level: float, any_time: bool) -> FirstClickRatio:
     share = parts[0][0].sum(axis=1) / parts[0][1].sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        log_ratio = float(np.log(share[0] / share[1]))
-        squares = [np.array(_squares(*part)) for part in parts]
-        square = squares[0] if len(squares) == 1 else two_way_variance(*squares)
-        n, error = int(parts[0][1].any(axis=0).sum()), float(np.sqrt(square))
-        mean = MeanEstimate(log_ratio, error, n, effective)
-        interval, p_value = mean.interval(level), mean.p_value
-        if any_time:
-            interval, p_value = _at_any_time(mean, level)
+        ends, p_value = _log_ratio(parts, level, any_time)
         return FirstClickRatio(
             top=top,
             new=float(share[0]),
             old=float(share[1]),
             increase=float(share[0] / share[1]) - 1,
-            interval=Interval(float(np.expm1(interval.low)), float(np.expm1(interval.high)), level),
+            interval=Interval(float(np.expm1(ends.low)), float(np.expm1(ends.high)), level),
             p_value=p_value,
         )
 
 
-def _at_any_time(mean: MeanEstimate, level: float) -> tuple[Interval, float]:
-    """The interval of a logarithm, and the p-value of 0, that hold at every look."""
-    wider = float(any_time_factor(np.array(mean.std_error), level))
-    half = wider * (mean.interval(level).high - mean.value)
-    interval = Interval(mean.value - half, mean.value + half, level)
-    return interval, any_time_p_value(mean.value, mean.std_error)
+def _log_ratio(parts: Parts, level: float, any_time: bool) -> tuple[Interval, float]:
+    """The interval of log(new / old), shares of hits, and the p-value of 0."""
+    moves = [_moved(*part) for part in parts]
+    squares = [(len(m) - 1) / len(m) * np.sum(m**2) if len(m) > 1 else np.nan for _, m in moves]
+    square = squares[0] if len(parts) == 1 else two_way_variance(*squares)
+    effective = min(effective_units(sessions.sum(axis=0)) for _, sessions in parts[:2])
+    (value, moved), error = moves[0], float(np.sqrt(square))
+    mean = MeanEstimate(value, error, len(moved), effective)
+    if not any_time:
+        return mean.interval(level), mean.p_value
+    wider = float(any_time_factor(np.array(error), level))
+    half = wider * (mean.interval(level).high - value)
+    return Interval(value - half, value + half, level), any_time_p_value(value, error)
+
+
+def _moved(hits: FloatArray, sessions: FloatArray) -> tuple[float, FloatArray]:
+    """log(new / old), and what leaving each unit out adds to it."""
+    seen = sessions.any(axis=0)
+    C, N = hits.sum(axis=1), sessions.sum(axis=1)
+    value = float(np.log(C[0] / N[0] / (C[1] / N[1])))
+    without = np.log((C[:, None] - hits[:, seen]) / (N[:, None] - sessions[:, seen]))
+    return value, without[0] - without[1] - value
 
 
 def _lists_of(log: ClickLog, name: str) -> BoolArray:
@@ -356,26 +354,13 @@ def interleaved(log: ClickLog, *, team: str = "team", level: float = 0.95) -> In
     sign = np.sign(clicks[0] - clicks[1])
     win, same, loss = (int(log.sessions[drafted & (sign == way)].sum()) for way in (1, 0, -1))
     interval, p_value = any_time_share(win, loss, level)
-    if log.person is not None and win and loss:
+    if log.person is not None and win and loss:  # log(wins / losses), of the same sessions
         decided = drafted & (sign != 0)
-        wider, p_by_person = _clustered_share(log.take(decided), sign[decided] > 0, level)
-        interval, p_value = interval.hull(wider), max(p_value, p_by_person)
+        parts = _parts(
+            log, (decided & (sign > 0), decided & (sign < 0)), log.sessions, [decided] * 2
+        )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ends, by_person = _log_ratio(parts, level, any_time=True)
+        low, high = (float(special.expit(end)) for end in (ends.low, ends.high))
+        interval, p_value = interval.hull(Interval(low, high, level)), max(p_value, by_person)
     return Interleaved(WinSameLoss(win, same, loss, level), interval, p_value)
-
-
-def _clustered_share(log: ClickLog, won: BoolArray, level: float) -> tuple[Interval, float]:
-    """The interval of the share of lists that were won, and the p-value of 1/2, at any time.
-
-    On the scale of log(wins / losses), clustered by query and by person.
-    """
-    weight = log.sessions / log.n_sessions
-    share = float(weight @ won)
-    influence = weight * (won - share) / (share * (1 - share))
-    units = clusters_of(log)
-    squares = [np.sum(left_out(unit, influence, weight) ** 2) for unit in units]
-    effective = min(effective_units(sum_by(unit, weight)) for unit in units[:2])
-    error = float(np.sqrt(two_way_variance(*squares)))
-    mean = MeanEstimate(float(special.logit(share)), error, log.n_lists, effective)
-    interval, p_value = _at_any_time(mean, level)
-    low, high = (float(special.expit(end)) for end in (interval.low, interval.high))
-    return Interval(low, high, level), p_value

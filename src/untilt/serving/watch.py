@@ -349,8 +349,8 @@ def _changes(
     log: ClickLog, now: BoolArray, level: float
 ) -> tuple[list[Change], ReadingCurve | None]:
     cells = grouped_cells(log, now.astype(np.int64)[ragged.list_of_row(log.indptr)], 2, 1)
-    first = cells.where(cells.position == 1)  # examined alike where only reading has changed
-    slope, clicks, spread = cells.slope(), first.level(), cells.spread()
+    # Position 1 is examined alike where only reading has changed.
+    slope, clicks, spread = cells.slope(), cells.level(top=1), cells.spread()
     found = []
     if slope.is_possible:
         reach, half = reach_of(position_counts(log)), slope.half_width(level)
@@ -358,7 +358,7 @@ def _changes(
         ratio, low, high = (float(reach**-effect) for effect in ends)
         found.append(Change(_READ, ratio, low, high, slope.p_value))
     if clicks.is_possible:
-        ratio = first.ratio
+        ratio = cells.ratio_of(cells.position == 1)
         half = clicks.half_width(level) * max(ratio, 1.0)
         found.append(Change(_CLICK, ratio, max(0.0, ratio - half), ratio + half, clicks.p_value))
     if spread.is_possible:

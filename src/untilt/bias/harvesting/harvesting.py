@@ -83,11 +83,11 @@ class AllPairs(BiasEstimator):
         check_choice("unjoined", self.unjoined, ("error", "bounds"))
         cells = pairs.counts_of_pairs(log, self.depth)
         if self.unjoined == "bounds":
-
-            def fit(part: PositionCounts) -> PositionBias:
-                return self._joined(part, log if part is cells else None)
-
-            return bounded_bias(cells, fit, slopes=self.slopes, level=self.level, method="AllPairs")
+            return bounded_bias(
+                cells,
+                lambda part: self._joined(part, log if part is cells else None),
+                slopes=self.slopes, level=self.level, method="AllPairs",
+            )  # fmt: skip
         if self.slopes is not None:
             raise OptionError(
                 "slopes are those of unjoined positions: give ⟦unjoined='bounds'⟧ too."
