@@ -15,7 +15,7 @@ clicks pull z towards themselves: of these the squares are of what leaving each 
 Where the log says whose sessions they are, people are units as well: see `two_way_variance`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numba as nb
@@ -83,7 +83,7 @@ def session_noise(
     cells of the document. Under the position-based model clicks at different positions of a session
     are independent.
     """
-    M, parts, signs, squares = _by_session(
+    M, parts, signs, squares, _ = _by_session(
         cells.arrays, cells.query, weight == "session", gain, theta, inverse
     )
     total = np.diag(M)
@@ -151,8 +151,7 @@ def uncertainty_of_pairs(
     noise = session_noise(cells, weight, equations.gain, np.exp(z), inverse)
     effective = noise.effective
     if log is not None and log.person is not None:
-        push = [_push(cells.arrays, weight == "session", equations.gain, row) for row in inverse]
-        squares = _squares_of_people(cells, log, np.exp(z), push)
+        squares = _squares_of_people(cells, log, weight, equations.gain, np.exp(z), inverse)
         by_query = np.diag(two_way_variance(np.diag(by_query), *squares))
         effective = np.minimum(effective, effective_units(sum_by(log.person, log.sessions)))
     return larger_error(
@@ -166,25 +165,29 @@ def uncertainty_of_pairs(
 
 
 def _squares_of_people(
-    cells: PositionCounts, log: ClickLog, theta: FloatArray, push: Sequence[FloatArray]
-) -> FloatArray:
+    cells: PositionCounts, log: ClickLog, weight: str, gain: FloatArray, theta: FloatArray,
+    inverse: FloatArray,
+) -> FloatArray:  # fmt: skip
     """(2, K) squares of what leaving out each person, and each within a query, does to z.
 
-    A row adds (y - theta_k g) push to z, g as in `session_noise`; leverage is the share of the
+    A row adds (y - theta_k g) push / n to z, g as in `session_noise`; leverage is the share of the
     session noise.
     """
-    seen = cells.by_document(cells.impressions * theta[cells.position_index])
-    g = cells.by_document(cells.clicks) / np.maximum(seen, 1e-300)
-    chance = np.minimum(theta[cells.position_index] * g[cells.document_index], 1)
+    k, n = cells.position_index, cells.impressions
+    g = cells.by_document(cells.clicks) / np.maximum(cells.by_document(n * theta[k]), 1e-300)
+    chance = np.minimum(theta[k] * g[cells.document_index], 1)
     cell = cell_of_rows(log, cells.document[cells.document_index], cells.position)
     rows = np.flatnonzero(cell >= 0)
-    cell, n, y = cell[rows], log.row_count[rows], log.label[rows]
+    at, count, gap = cell[rows], log.row_count[rows], log.label[rows] - chance[cell[rows]]
     units = [unit[ragged.list_of_row(log.indptr)[rows]] for unit in clusters_of(log)[1:]]
-    squares = np.zeros((2, len(push)))
-    for x, each in enumerate(push):
-        noise = n * (chance * (1 - chance) * each**2)[cell]
-        influence, leverage = n * (y - chance[cell]) * each[cell], noise / max(noise.sum(), 1e-300)
-        squares[:, x] = [np.sum(left_out(unit, influence, leverage) ** 2) for unit in units]
+    squares = np.zeros((2, len(inverse)))
+    for x, row in enumerate(inverse):
+        args = cells.arrays, cells.query, weight == "session", gain, theta, row[None]
+        push = _by_session(*args)[-1] / n
+        noise = count * (chance * (1 - chance) * push**2)[at]
+        leverage = noise / max(noise.sum(), 1e-300)
+        lost = [left_out(unit, count * gap * push[at], leverage) for unit in units]
+        squares[:, x] = [np.sum(each**2) for each in lost]
     return squares
 
 
@@ -248,22 +251,6 @@ def _sums(cells: Cells, depth: int, by_session: bool) -> tuple[FloatArray, Float
 
 
 @nb.njit(cache=True)
-def _push(cells: Cells, by_session: bool, gain: FloatArray, row: FloatArray) -> FloatArray:
-    """(cells,) what a click in each adds to one z; `row` of the inverse belongs to it."""
-    indptr, position, impressions, _ = cells
-    push = np.zeros(len(position))
-    for i in range(len(indptr) - 1):
-        for a in range(indptr[i], indptr[i + 1]):
-            k = position[a] - 1
-            for b in range(indptr[i], indptr[i + 1]):
-                if a != b:
-                    l = position[b] - 1  # noqa: E741  the formula's symbol
-                    w = _weight(impressions[a], impressions[b], by_session)
-                    push[a] += gain[k, l] * w * (row[k] - row[l]) / impressions[a]
-    return push
-
-
-@nb.njit(cache=True)
 def _by_query(
     cells: Cells,
     query: IntArray,
@@ -319,13 +306,16 @@ def _by_session(
     gain: FloatArray,
     theta: FloatArray,
     inverse: FloatArray,
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Covariance (m, m), its parts by position and their signs (K, m), squares by query (m,)."""
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Covariance (m, m), its parts by position and their signs (K, m), squares by query (m,).
+
+    Last (cells,) what the rate of each adds to the first of the m.
+    """
     indptr, position, impressions, clicks = cells
     depth, m = len(theta), len(inverse)
     M, z, mine, squares = np.zeros((m, m)), np.zeros(m), np.zeros(m), np.zeros(m)
     parts, signs = np.zeros((depth, m)), np.zeros((depth, m))
-    n = len(indptr) - 1
+    n, pushes = len(indptr) - 1, np.zeros(len(position))
     for i in range(n):
         begin, end = indptr[i], indptr[i + 1]
         seen = 0.0
@@ -344,6 +334,7 @@ def _by_session(
                     if push != 0:
                         for x in range(m):
                             z[x] += push * (inverse[x, k] - inverse[x, l])
+            pushes[a] = z[0]
             for x in range(m):
                 part = noise * z[x] * z[x]
                 mine[x] += part
@@ -354,4 +345,4 @@ def _by_session(
         if i + 1 == n or query[i + 1] != query[i]:
             squares += mine * mine
             mine[:] = 0
-    return M, parts, signs, squares
+    return M, parts, signs, squares, pushes

@@ -667,9 +667,8 @@ class _Making:
     def write(self, name: str) -> tuple[str, ...]:
         """The table of impressions; its columns."""
         optional = ("timestamp", "ranker", PERSON)
-        known = self.database.row(
-            f"SELECT {', '.join(map('count({})'.format, optional))} FROM ubi_sessions"
-        )
+        counts = ", ".join(f"count({each})" for each in optional)
+        known = self.database.row(f"SELECT {counts} FROM ubi_sessions")
         columns = {"query_id": "query_id", "session_id": "session_id", "doc_id": "doc_id"}
         columns["position"] = "position"
         columns |= {n: f"coalesce(label_{i}, 0)" for i, n in enumerate(self.wanted.labels)}
