@@ -21,8 +21,7 @@ def test_squares_by_leaving_out_each_person() -> None:
     log = log.top(4)
     cells = pairs.counts_of_pairs(log, None)
     z, equations = tree_equations(pairs.pair_sums(cells, "session"), [(1, 2), (2, 3), (3, 4)])
-    inverse = pairs.inverse_laplacian(equations.curvature)
-    squares = pairs._squares_of_people(cells, log, "session", equations.gain, np.exp(z), inverse)
+    squares = pairs._squares_of_people(cells, log, "session", equations, z)
     assert log.person is not None
     moved = [_chain(log.take(log.person != who)) - z for who in range(40)]
     np.testing.assert_allclose(squares[0, 1:], np.sum(np.square(moved), axis=0)[1:], rtol=0.15)

@@ -94,9 +94,10 @@ def test_slow_twin_of_ips() -> None:
     assert isinstance(scores, np.ndarray)
     value = estimates.sums.value
     expected = np.zeros((2, 2))
-    who = log.context["person"].tolist()
-    for units, sign in ((who, 1), (list(zip(who, log.query.tolist(), strict=True)), -1)):
-        influence: dict[object, FloatArray] = {}
+    who = [str(each) for each in log.context["person"]]
+    both = [f"{u} {q}" for u, q in zip(who, log.query.tolist(), strict=True)]
+    for units, sign in ((who, 1), (both, -1)):
+        influence: dict[str, FloatArray] = {}
         for i, unit in enumerate(units):
             rows = slice(log.indptr[i], log.indptr[i + 1])
             credit = log.label[rows] / THETA

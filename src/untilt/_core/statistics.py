@@ -143,8 +143,8 @@ def two_way_variance(
     estimate. The sums are noisy, and V may even be below 0: so it is at least the larger of the
     first two. As degrees of freedom the smaller number of effective units counts, less one.
     """
-    query, person, both = map(np.asarray, (by_query, by_person, by_both))
-    return np.maximum(query + person - both, np.maximum(query, person))
+    both_ways = np.subtract(np.add(by_query, by_person), by_both)
+    return np.maximum(both_ways, np.maximum(by_query, by_person))
 
 
 def joint_degrees_of_freedom(errors: FloatArray, degrees: FloatArray) -> float:

@@ -110,14 +110,6 @@ class Score:
         return float(quantile * self.std_error / self.information.sum())
 
 
-class Without(NamedTuple):
-    """(parts,) what is left of a cell without a unit: a person, or a person within a query."""
-
-    unit: IntArray
-    cell: IntArray
-    rest: "ScoreCells"
-
-
 @dataclass(frozen=True, eq=False)
 class ScoreCells:
     """Documents at positions whose sessions are of two kinds, with both among them.
@@ -126,7 +118,8 @@ class ScoreCells:
     ----------
     query, document, position : (cells,) numbers of query and document from 0; 1-based position
     n1, c1, n0, c0 : (cells,) sessions and clicks of the kind in question, and of the others
-    people : the cells without each person, and without each within a query, where the log has any
+    people : where the log has any, of each person, and of each person within a query: (parts,) the
+        unit, a cell, and what is left of this cell without it
     """
 
     query: IntArray
@@ -136,7 +129,7 @@ class ScoreCells:
     c1: FloatArray
     n0: FloatArray
     c0: FloatArray
-    people: tuple[Without, ...] = ()
+    people: tuple[tuple[IntArray, IntArray, "ScoreCells"], ...] = field(default=(), kw_only=True)
 
     def with_people(
         self, counts: PositionCounts, log: ClickLog, is_kind: BoolArray
@@ -145,22 +138,18 @@ class ScoreCells:
         units = clusters_of(log)[1:]
         if not units or not len(self.position):
             return self
-        cell = cell_of_rows(log, counts.document[self.document], self.position)
-        rows, n, y = np.flatnonzero(cell >= 0), log.row_count, log.label
+        at = cell_of_rows(log, counts.document[self.document], self.position)
+        rows, n, y = np.flatnonzero(at >= 0), log.row_count, log.label
         its = np.array([n * is_kind, n * y * is_kind, n * ~is_kind, n * y * ~is_kind])[:, rows]
-        lists = ragged.list_of_row(log.indptr)[rows]
-        return replace(
-            self, people=tuple(self._without(unit[lists], cell[rows], its) for unit in units)
-        )
-
-    def _without(self, unit: IntArray, cell: IntArray, its: FloatArray) -> Without:
-        """its : (4, rows) of the sums n1, c1, n0, c0"""
-        key, own = np.unique(unit * np.int64(len(self.n1)) + cell, return_inverse=True)
-        unit, cell = np.divmod(key, len(self.n1))
-        whole = np.array([self.n1, self.c1, self.n0, self.c0])[:, cell]
-        rest = (total - sum_by(own, lost) for total, lost in zip(whole, its, strict=True))
-        where = (self.query[cell], self.document[cell], self.position[cell])
-        return Without(unit, cell, ScoreCells(*where, *rest))
+        lists, n_cells, people = ragged.list_of_row(log.indptr)[rows], len(self.n1), []
+        for unit in units:
+            key, own = np.unique(unit[lists] * np.int64(n_cells) + at[rows], return_inverse=True)
+            who, cell = np.divmod(key, n_cells)
+            whole = np.array([self.n1, self.c1, self.n0, self.c0])[:, cell]
+            rest = (total - sum_by(own, lost) for total, lost in zip(whole, its, strict=True))
+            where = (self.query[cell], self.document[cell], self.position[cell])
+            people.append((who, cell, ScoreCells(*where, *rest)))
+        return replace(self, people=tuple(people))
 
     @property
     def ratio(self) -> float:
@@ -175,8 +164,8 @@ class ScoreCells:
 
     def level(self, *, top: int | None = None) -> Score:
         """Whether the kind is clicked more often than others at equal cells, of 1..top."""
-        counted = np.ones(len(self.n1)) if top is None else (self.position <= top) * 1.0
-        return self._score(counted, *self._gaps(1.0), 1.0)
+        counted = self.position <= (np.inf if top is None else top)
+        return self._score(counted.astype(float), *self._gaps(1.0), 1.0)
 
     def slope(self) -> Score:
         """Whether its clicks fall more steeply: a ratio of rates that is k^-effect.

@@ -145,13 +145,13 @@ def first_clicks(
     tops = [int(k) for k in np.atleast_1d(whole_numbers(top, np.int64, what="top"))]
     if not tops or min(tops) < 1:
         raise OptionError(f"top must be positions of at least 1. Got {top!r} instead.")
-    arms = [_lists_of(log, name) for name in (new, old)]
+    arms = [_lists_of(log, name) * log.sessions for name in (new, old)]
     if new == old:
         raise OptionError(f"new and old must be two rankers. Got {new!r} twice.")
-    sessions = _sums(log.query, arms, log.sessions)
+    sessions = _sums(log.query, arms)
     if queries == "shared":
-        shared = (sessions > 0).all(axis=0)
-        arms, sessions = [arm & shared[log.query] for arm in arms], sessions * shared
+        shared = (sessions[0] > 0) & (sessions[1] > 0)
+        arms, sessions = [arm * shared[log.query] for arm in arms], sessions * shared
     if not sessions.any(axis=1).all():
         raise OptionError(
             f"{new!r} and {old!r} have no query in common, so there is nothing to "
@@ -160,8 +160,8 @@ def first_clicks(
         )
     entries = []
     for k in tops:
-        early = _clicked_within(log, k) * log.sessions
-        entries.append(_ratio(k, _parts(log, arms, early, arms), level, any_time))
+        early = _clicked_within(log, k)
+        entries.append(_ratio(k, _parts(log, [arm * early for arm in arms], arms), level, any_time))
     return FirstClicks(
         new=new,
         old=old,
@@ -177,16 +177,13 @@ def first_clicks(
 Parts = Sequence[tuple[FloatArray, FloatArray]]
 
 
-def _parts(
-    log: ClickLog, hit: Sequence[BoolArray], values: IntArray, arms: Sequence[BoolArray]
-) -> Parts:
-    """Sums of the hits' values and of sessions, by query; by person too where the log has any."""
-    return [(_sums(u, hit, values), _sums(u, arms, log.sessions)) for u in clusters_of(log)]
+def _parts(log: ClickLog, hits: Sequence[IntArray], sessions: Sequence[IntArray]) -> Parts:
+    """Sums by query, from (lists,) of each ranker; by person too where the log has any."""
+    return [(_sums(unit, hits), _sums(unit, sessions)) for unit in clusters_of(log)]
 
 
-def _sums(unit: IntArray, arms: Sequence[BoolArray], values: IntArray) -> FloatArray:
-    """(2, units) of the lists of both rankers."""
-    return np.array([sum_by(unit, arm * values, int(unit.max(initial=0)) + 1) for arm in arms])
+def _sums(unit: IntArray, values: Sequence[IntArray]) -> FloatArray:
+    return np.array([sum_by(unit, each, int(unit.max(initial=0)) + 1) for each in values])
 
 
 def _ratio(top: int, parts: Parts, level: float, any_time: bool) -> FirstClickRatio:
@@ -280,7 +277,9 @@ def team_draft(
         ahead = [[*islice((d for d in each if d not in taken), 2)] for each in (new, old)]
         if not any(ahead):
             break
-        fair = fair and _both_serve(*ahead, room=size - len(shown))
+        # Both must find a document in this round, whoever begins; the last place needs one alone.
+        same = all(ahead) and ahead[0][0] == ahead[1][0] and len(shown) + 1 < size
+        fair = fair and all(ahead) and not (same and len(ahead[0]) != len(ahead[1]))
         for team in (NEW, OLD) if rng.random() < 0.5 else (OLD, NEW):
             best = next((each for each in ahead[team - 1] if each not in taken), None)
             if best is not None and len(shown) < size:
@@ -288,13 +287,6 @@ def team_draft(
                 teams.append(team if fair else NOBODY)
                 taken.add(best)
     return shown, teams
-
-
-def _both_serve(new: Sequence[Any], old: Sequence[Any], *, room: int) -> bool:
-    """Whether both have a document for this round, whoever begins; the next two of each."""
-    if not new or not old:
-        return False
-    return new[0] != old[0] or room == 1 or len(new) == len(old)
 
 
 @dataclass(frozen=True)
@@ -355,12 +347,10 @@ def interleaved(log: ClickLog, *, team: str = "team", level: float = 0.95) -> In
     win, same, loss = (int(log.sessions[drafted & (sign == way)].sum()) for way in (1, 0, -1))
     interval, p_value = any_time_share(win, loss, level)
     if log.person is not None and win and loss:  # log(wins / losses), of the same sessions
-        decided = drafted & (sign != 0)
-        parts = _parts(
-            log, (decided & (sign > 0), decided & (sign < 0)), log.sessions, [decided] * 2
-        )
+        won = [(drafted & (sign == way)) * log.sessions for way in (1, -1)]
         with np.errstate(divide="ignore", invalid="ignore"):
-            ends, by_person = _log_ratio(parts, level, any_time=True)
+            ends, by_person = _log_ratio(_parts(log, won, [won[0] + won[1]] * 2), level, True)
         low, high = (float(special.expit(end)) for end in (ends.low, ends.high))
-        interval, p_value = interval.hull(Interval(low, high, level)), max(p_value, by_person)
+        interval = interval.hull(Interval(low, high, level))
+        p_value = max(p_value, 1.0 if np.isnan(by_person) else by_person)
     return Interleaved(WinSameLoss(win, same, loss, level), interval, p_value)

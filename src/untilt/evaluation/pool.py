@@ -196,8 +196,7 @@ def pool_of(
         log, in_baseline = log.take(answered), in_baseline[answered]
     if people is not None:
         log = log._with(person=_persons(log, people))
-    units = clusters_of(log)[1:]
-    persons = People(units[0], units[1], in_baseline) if units else None
+    persons = None if log.person is None else People(*clusters_of(log)[1:], in_baseline)
     counts = position_counts(log)
     n_cells = np.zeros(log.n_documents, dtype=np.int64)
     n_cells[counts.document] = ragged.lengths(counts.indptr)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy import special
@@ -43,8 +43,7 @@ MISFIT_P = 1e-3  # p-value below which a curve is said not to fit
 LEAST_CLICKS = 20.0  # observed or expected at a position that is checked
 
 
-@dataclass(frozen=True, eq=False)
-class SumsOfPeople(Portable):
+class SumsOfPeople(NamedTuple):
     """Squared influences on the values, (systems, systems), by person and by person within query.
 
     effective : that many people with equally many sessions would tell as much
@@ -134,10 +133,9 @@ class Sums(Portable):
             sampling = np.where(count > 0, sampling, np.nan)
         people = np.inf
         if self.people is not None:
-            squares = (self.people.by_person, self.people.by_both)
-            by_person, by_both = (_variances(each, baseline) for each in squares)
-            sampling = np.sqrt(two_way_variance(sampling**2, by_person, by_both))
-            people = self.people.effective
+            *squares, people = self.people
+            both = (_variances(each, baseline) for each in squares)
+            sampling = np.sqrt(two_way_variance(sampling**2, *both))
         of_bias = bias_error(gradient, self.covariance)
         return Means(value, sampling, of_bias, count, len(self.norm), self.curve_degrees, people)
 
@@ -207,12 +205,10 @@ class Means:
             yield MeanEstimate(float(value), float(error), self.n_queries, float(degrees) + 1)
 
 
-def _variances(covariance: FloatArray, baseline: int | None) -> FloatArray:
-    """(systems,) of values, or of their differences to a baseline."""
-    own = np.diag(covariance)
-    if baseline is None:
-        return own
-    return np.maximum(own + own[baseline] - 2 * covariance[:, baseline], 0)
+def _variances(S: FloatArray, baseline: int | None) -> FloatArray:
+    """(systems,) of values, or of their differences to a baseline, from the covariance S."""
+    own = np.diag(S)
+    return own if baseline is None else np.maximum(own + own[baseline] - 2 * S[:, baseline], 0)
 
 
 def bias_error(gradient: FloatArray, covariance: FloatArray | None) -> FloatArray:

@@ -151,7 +151,7 @@ def uncertainty_of_pairs(
     noise = session_noise(cells, weight, equations.gain, np.exp(z), inverse)
     effective = noise.effective
     if log is not None and log.person is not None:
-        squares = _squares_of_people(cells, log, weight, equations.gain, np.exp(z), inverse)
+        squares = _squares_of_people(cells, log, weight, equations, z)
         by_query = np.diag(two_way_variance(np.diag(by_query), *squares))
         effective = np.minimum(effective, effective_units(sum_by(log.person, log.sessions)))
     return larger_error(
@@ -165,30 +165,27 @@ def uncertainty_of_pairs(
 
 
 def _squares_of_people(
-    cells: PositionCounts, log: ClickLog, weight: str, gain: FloatArray, theta: FloatArray,
-    inverse: FloatArray,
-) -> FloatArray:  # fmt: skip
+    cells: PositionCounts, log: ClickLog, weight: str, equations: PairEquations, z: FloatArray
+) -> FloatArray:
     """(2, K) squares of what leaving out each person, and each within a query, does to z.
 
     A row adds (y - theta_k g) push / n to z, g as in `session_noise`; leverage is the share of the
     session noise.
     """
-    k, n = cells.position_index, cells.impressions
+    k, n, theta = cells.position_index, cells.impressions, np.exp(z)
     g = cells.by_document(cells.clicks) / np.maximum(cells.by_document(n * theta[k]), 1e-300)
     chance = np.minimum(theta[k] * g[cells.document_index], 1)
     cell = cell_of_rows(log, cells.document[cells.document_index], cells.position)
     rows = np.flatnonzero(cell >= 0)
     at, count, gap = cell[rows], log.row_count[rows], log.label[rows] - chance[cell[rows]]
     units = [unit[ragged.list_of_row(log.indptr)[rows]] for unit in clusters_of(log)[1:]]
-    squares = np.zeros((2, len(inverse)))
-    for x, row in enumerate(inverse):
-        args = cells.arrays, cells.query, weight == "session", gain, theta, row[None]
-        push = _by_session(*args)[-1] / n
+    known, squares = (cells.arrays, cells.query, weight == "session", equations.gain, theta), []
+    for row in inverse_laplacian(equations.curvature):
+        push = _by_session(*known, row[None])[-1] / n
         noise = count * (chance * (1 - chance) * push**2)[at]
-        leverage = noise / max(noise.sum(), 1e-300)
-        lost = [left_out(unit, count * gap * push[at], leverage) for unit in units]
-        squares[:, x] = [np.sum(each**2) for each in lost]
-    return squares
+        lost = count * gap * push[at], noise / max(noise.sum(), 1e-300)
+        squares.append([np.sum(left_out(unit, *lost) ** 2) for unit in units])
+    return np.transpose(squares)
 
 
 def without(cells: PositionCounts, weight: str, sums: PairSums, first: int, last: int) -> PairSums:

@@ -219,9 +219,7 @@ class UbiWanted:
 
     def check(self) -> None:
         """Raise where a name means nothing here, or two things."""
-        own = (*self.labels, *self.context)
-        asked = (name for name in _ASKED if name != PERSON or name not in self.context)
-        ours = (*asked, *_DONE, _IMPRESSION)
+        ours, own = (*_ASKED, *_DONE, _IMPRESSION), (*self.labels, *self.context)
         known = tuple(dict.fromkeys([*ours, *own]))
         if len(known) < len(set(ours)) + len(own):
             raise OptionError(
