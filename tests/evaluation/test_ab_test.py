@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import special
 
 from untilt import ClickLog, JudgedLists, WinSameLoss, evaluate, first_clicks
 from untilt.errors import OptionError
@@ -170,6 +171,87 @@ def test_a_log_must_name_its_rankers(small):
         first_clicks(apart, "new", "old", queries="shared")
     with pytest.raises(OptionError, match="the top 2 was not asked for"):
         first_clicks(small, "new", "old")[2]
+
+
+# ---- people
+
+
+def ab_of_people(seed, *, by="person", lift=1.0, n_people=1000, spread=1.0, differ=0.8):
+    """4,000 sessions; lognormal sessions by person, who also click more or less than others."""
+    rng = np.random.default_rng(seed)
+    busy = np.exp(spread * rng.normal(size=n_people))
+    person = rng.choice(n_people, size=4000, p=busy / busy.sum())
+    query = rng.integers(0, 150, 4000)
+    arm = rng.integers(0, 2, n_people)[person] if by == "person" else rng.integers(0, 2, 4000)
+    clicks_more = np.exp(differ * rng.normal(size=n_people) - differ**2 / 2)[person]
+    easy = rng.uniform(0.05, 0.35, size=(150, DEPTH))[query] / np.arange(1, DEPTH + 1)
+    rate = np.minimum(easy * (clicks_more * np.where(arm == 1, lift, 1.0))[:, None], 0.95)
+    return replace(ab_log(rng.random((4000, DEPTH)) < rate, query, arm), person=person)
+
+
+@pytest.mark.parametrize(("seed", "is_larger"), [(0, True), (1, False)])
+def test_people_by_hand(seed, is_larger):
+    """V = sum_q + sum_u - sum_uq of what leaving each out does to log(new / old)."""
+    log = ab_of_people(seed, n_people=150, spread=0.0).take(np.arange(500))
+    result = first_clicks(log, "new", "old", top=3)[3]
+
+    def log_ratio(part):
+        found = first_clicks(replace(part, person=None), "new", "old", top=3)[3]
+        return math.log(found.new / found.old)
+
+    squares = []
+    for unit in (log.query, log.person, log.person * 150 + log.query):
+        units = np.unique(unit)
+        moved = [log_ratio(log.take(np.flatnonzero(unit != u))) - log_ratio(log) for u in units]
+        squares.append((len(units) - 1) / len(units) * sum(m**2 for m in moved))
+    variance = squares[0] + squares[1] - squares[2]
+    assert (variance > max(squares[:2])) == is_larger
+    variance = max(variance, *squares[:2])
+    counts = [np.bincount(unit) for unit in (log.query, log.person)]
+    t = special.stdtrit(min(500**2 / (n**2).sum() for n in counts) - 1, 0.975)
+    assert math.log1p(result.interval.high) == pytest.approx(
+        log_ratio(log) + t * math.sqrt(variance)
+    )
+    counted = first_clicks(log.collapse(), "new", "old", top=3)[3]
+    assert counted.p_value == pytest.approx(result.p_value)
+
+
+def found_in(logs, looks=()):
+    """How often p < .05 at one look, and at any of several."""
+    fixed = watched = 0
+    for log in logs:
+        fixed += first_clicks(log, "new", "old", top=3)[3].p_value < 0.05
+        watched += any(
+            first_clicks(log.take(np.arange(n)), "new", "old", top=3, any_time=True)[3].p_value
+            < 0.05
+            for n in looks
+        )
+    return fixed, watched
+
+
+def test_heavy_users_are_no_effect():
+    """Chance drew the ranker for each person; without the column most logs show an effect."""
+    logs = [ab_of_people(seed, spread=1.5) for seed in range(40)]
+    assert found_in(logs)[0] <= 6
+    assert found_in(replace(log, person=None) for log in logs)[0] > 12
+
+
+def test_the_power_is_kept_where_sessions_were_drawn():
+    logs = [ab_of_people(seed, by="session", lift=1.15, n_people=4000) for seed in range(40)]
+    with_people, without = (
+        found_in(each)[0] for each in (logs, [replace(log, person=None) for log in logs])
+    )
+    assert without > 20
+    assert with_people >= without - 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spread", [0.0, 1.0, 1.5])
+def test_size_with_heavy_users(spread):
+    logs = (ab_of_people(seed, spread=spread) for seed in range(400))
+    fixed, watched = found_in(logs, looks=(1000, 2000, 3000, 4000))
+    assert fixed <= 0.07 * 400
+    assert watched <= 0.07 * 400
 
 
 # ---- win, same, loss

@@ -1,13 +1,15 @@
 """Team-draft interleaving: fair where nobody is better, and intervals that may be watched."""
 
 from collections import defaultdict
+from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from scipy import integrate
 
-from untilt import first_clicks, interleaved, read_log, team_draft
+from untilt import ClickLog, first_clicks, interleaved, read_log, team_draft
 from untilt._core.statistics import (
     any_time_factor,
     any_time_p_value,
@@ -31,7 +33,40 @@ def test_short_lists_end_where_both_rankers_do(rng):
     shown, teams = team_draft("ab", "ba", 5, rng)
     assert sorted(shown) == ["a", "b"]
     assert len(teams) == 2
-    assert team_draft("", "xy", 3, rng) == (["x", "y"], [2, 2])
+    assert team_draft("", "xy", 3, rng) == (["x", "y"], [0, 0])
+
+
+class Coins(np.random.Generator):
+    """Coins that were thrown before."""
+
+    def __init__(self, thrown: tuple[int, ...]) -> None:
+        super().__init__(np.random.PCG64())
+        self.thrown = list(thrown)
+
+    def random(self) -> float:  # type: ignore[override]
+        return float(self.thrown.pop(0))
+
+
+@pytest.mark.parametrize("size", [5, 10])
+@pytest.mark.parametrize("short", range(11))
+def test_the_same_order_cut_off_ties_by_enumeration(short, size):
+    """At each place both teams stand equally often over all throws; nothing is left out."""
+    whole, balance = "abcdefghij", np.zeros(size)
+    for thrown in product((0, 1), repeat=10):
+        for new, old, sign in ((whole[:short], whole, 1), (whole, whole[:short], -1)):
+            shown, teams = team_draft(new, old, size, Coins(thrown))
+            assert "".join(shown) == whole[:size]
+            balance += sign * np.array([(0, 1, -1)[team] for team in teams])
+            one_way = np.array([(0, 1, -1)[team] for team in teams])
+            assert np.all(one_way[: short - 1 if short % 2 else short] != 0)
+    assert not balance.any()
+
+
+def test_a_short_list_of_other_documents_keeps_its_places():
+    for thrown in product((0, 1), repeat=4):
+        shown, teams = team_draft("xy", "abcd", 6, Coins((*thrown, 0, 0)))
+        assert [team for each, team in zip(shown, teams, strict=True) if each in "xy"] == [1, 1]
+        assert teams[4:] == [0, 0]
 
 
 def test_equal_rankers_win_alike_whatever_is_clicked():
@@ -107,6 +142,53 @@ def test_first_clicks_at_any_time_are_wider(make_log, rng):
     assert always.increase == once.increase
     assert always.interval.low < once.interval.low < once.interval.high < always.interval.high
     assert always.p_value > once.p_value
+
+
+def _interleaved_log(rng, n, person):
+    """Lists of two documents; whose team a person clicks is a habit."""
+    habit = rng.integers(2, size=int(person.max()) + 1)[person]
+    first = rng.integers(2, size=n)  # the team at position 1
+    clicked = np.where(rng.random(n) < 0.9, habit, 1 - habit)
+    team = np.column_stack([first, 1 - first]) + 1
+    query = rng.integers(60, size=n)
+    return ClickLog(
+        np.arange(60), np.tile([0, 1], 60), np.repeat(np.arange(60), 2), np.arange(n + 1) * 2,
+        query, (2 * query[:, None] + [0, 1]).ravel(), np.tile([1, 2], n),
+        (team == clicked[:, None] + 1).astype(float).ravel(),
+        extra_labels={"team": team.ravel()}, person=person,
+    )  # fmt: skip
+
+
+def test_habits_of_a_few_people_decide_no_interleaving():
+    """12 people with 100 sessions each: without them 1,200 sessions decide for sure."""
+    found = {True: 0, False: 0}
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        log = _interleaved_log(rng, 1200, np.arange(1200) % 12)
+        for known in found:
+            each = log if known else replace(log, person=None)
+            found[known] += interleaved(each).p_value < 0.05
+    assert found[False] > 20
+    assert found[True] <= 6
+
+
+def test_people_of_one_session_each_change_little(rng):
+    log = _interleaved_log(rng, 600, np.arange(600))
+    known, unknown = interleaved(log), interleaved(replace(log, person=None))
+    assert known.sessions == unknown.sessions
+    assert known.p_value >= unknown.p_value
+    assert np.ptp([known.interval.low, known.interval.high]) == pytest.approx(
+        np.ptp([unknown.interval.low, unknown.interval.high]), rel=0.15
+    )
+
+
+def test_counts_are_repeated_sessions(rng):
+    log = _interleaved_log(rng, 4000, np.arange(4000) % 7)
+    one, other = interleaved(log), interleaved(log.collapse())
+    assert log.collapse().n_lists < log.n_lists
+    assert other.sessions == one.sessions
+    assert other.p_value == pytest.approx(one.p_value)
+    assert other.interval.low == pytest.approx(one.interval.low)
 
 
 @pytest.mark.slow

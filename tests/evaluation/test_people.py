@@ -1,5 +1,7 @@
 """Errors where people come back: clustered by query and by person."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -60,9 +62,11 @@ def _systems(log: ut.ClickLog) -> dict[str, System]:
 
 
 def _people(estimates: Estimates) -> FloatArray:
+    """(systems, systems) what people add to the covariance of values."""
     assert estimates.unbiased is not None
-    assert estimates.unbiased.people is not None
-    return estimates.unbiased.people
+    people = estimates.unbiased.people
+    assert people is not None
+    return people.by_person - people.by_both
 
 
 @pytest.mark.parametrize("evaluator", EVALUATORS)
@@ -89,19 +93,20 @@ def test_slow_twin_of_ips() -> None:
     scores = _systems(log)["other"]
     assert isinstance(scores, np.ndarray)
     value = estimates.sums.value
-    influence: dict[tuple[int, int], FloatArray] = {}
-    for i in range(log.n_lists):
-        rows = slice(log.indptr[i], log.indptr[i + 1])
-        credit = log.label[rows] / THETA
-        new_rank = np.argsort(np.argsort(-scores[log.document[rows]]))
-        total = np.array([credit @ DISCOUNT, credit @ DISCOUNT[new_rank]])
-        unit = int(log.context["person"][i]), int(log.query[i])
-        influence[unit] = influence.get(unit, np.zeros(2)) + (total - value) / log.n_lists
     expected = np.zeros((2, 2))
-    for (person, query), here in influence.items():
-        for (other, elsewhere), there in influence.items():
-            if person == other and query != elsewhere:
-                expected += np.outer(here, there)
+    who = [str(each) for each in log.context["person"]]
+    both = [f"{u} {q}" for u, q in zip(who, log.query.tolist(), strict=True)]
+    for units, sign in ((who, 1), (both, -1)):
+        influence: dict[str, FloatArray] = {}
+        for i, unit in enumerate(units):
+            rows = slice(log.indptr[i], log.indptr[i + 1])
+            credit = log.label[rows] / THETA
+            new_rank = np.argsort(np.argsort(-scores[log.document[rows]]))
+            total = np.array([credit @ DISCOUNT, credit @ DISCOUNT[new_rank]])
+            influence[unit] = influence.get(unit, np.zeros(2)) + (total - value) / log.n_lists
+        for unit, own in influence.items():
+            lost = own / (1 - units.count(unit) / log.n_lists)
+            expected += sign * np.outer(lost, lost)
     np.testing.assert_allclose(_people(estimates), expected, atol=1e-12)
 
 
@@ -135,6 +140,22 @@ def test_bootstrap_is_wider_too() -> None:
         ]
     ]
     assert width[1] > width[0]
+
+
+def test_the_log_says_who_without_being_asked() -> None:
+    log, _ = _log(8)
+    named = ut.estimate(log, _systems(log), THETA, people="person")
+    known = replace(log, context={}, person=log.context["person"])
+    for each in (known, known.collapse()):
+        found = ut.estimate(each, _systems(log), THETA)
+        assert found["shown"].interval.low == pytest.approx(named["shown"].interval.low)
+        assert found["other"].std_error == pytest.approx(named["other"].std_error)
+
+
+def test_few_people_have_few_degrees_of_freedom() -> None:
+    log, _ = _log(9, n_queries=100, n_sessions=2000, person=np.arange(2000) % 8)
+    means = ut.estimate(log, ut.shown, THETA, evaluator="ips", people="person").sums.means()
+    assert means.degrees_of_freedom[0] == pytest.approx(7)
 
 
 def test_unknown_column() -> None:

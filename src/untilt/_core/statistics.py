@@ -21,6 +21,7 @@ References: [cameron2015]_, [mackinnon2023]_, [carter2017]_.
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from scipy import special  # not scipy.stats: that is half a second more at every import
 
 from untilt._core.arrays import FloatArray, IntArray, sum_by
@@ -121,6 +122,29 @@ def jackknife_error(influence: FloatArray, leverage: FloatArray | None = None) -
         # A unit with all of the weight (h = 1) has influence 0, and nothing without it: NaN.
         moved = influence / (1 - h)
     return np.asarray(np.sqrt((n - 1) / n * np.sum(moved**2, axis=0)))
+
+
+def left_out(unit: IntArray, influence: FloatArray, leverage: FloatArray) -> FloatArray:
+    """(units,) what an estimate loses without each unit, from influence and leverage of its parts.
+
+    unit, influence, leverage : (n,) as in `jackknife_error`, units numbered from 0
+    """
+    return sum_by(unit, influence) / np.maximum(1 - sum_by(unit, leverage), 1e-9)
+
+
+def two_way_variance(
+    by_query: npt.ArrayLike, by_person: npt.ArrayLike, by_both: npt.ArrayLike
+) -> FloatArray:
+    r"""Clustered by query and by person ([cameron2011multiway]_), from sums of squared influences.
+
+        V = sum_q I_q^2 + sum_u I_u^2 - sum_uq I_uq^2
+
+    I_q, I_u and I_uq are what a query, a person, and the sessions of a person on a query do to the
+    estimate. The sums are noisy, and V may even be below 0: so it is at least the larger of the
+    first two. As degrees of freedom the smaller number of effective units counts, less one.
+    """
+    both_ways = np.subtract(np.add(by_query, by_person), by_both)
+    return np.maximum(both_ways, np.maximum(by_query, by_person))
 
 
 def joint_degrees_of_freedom(errors: FloatArray, degrees: FloatArray) -> float:

@@ -514,7 +514,8 @@ def _against_others(
     if len(np.flatnonzero(sessions)) > 1:
         grouped = _grouped(log, rows, len(names))
         for each in largest.tolist():
-            yield names[each], cells_of(grouped, len(names), each)
+            cells = cells_of(grouped, len(names), each)
+            yield names[each], cells.with_people(grouped, log, rows == each)
 
 
 def _grouped(log: ClickLog, kind: IntArray, n_kinds: int) -> PositionCounts:
@@ -525,7 +526,8 @@ def _grouped(log: ClickLog, kind: IntArray, n_kinds: int) -> PositionCounts:
 
 def grouped_cells(log: ClickLog, kind: IntArray, n_kinds: int, which: int) -> ScoreCells:
     """Documents at positions, their rows of one kind (rows,) against the others."""
-    return cells_of(_grouped(log, kind, n_kinds), n_kinds, which)
+    counts = _grouped(log, kind, n_kinds)
+    return cells_of(counts, n_kinds, which).with_people(counts, log, kind == which)
 
 
 def _level(cells: ScoreCells, question: Question, level: float) -> Iterator[ReadingTest]:

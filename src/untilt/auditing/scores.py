@@ -11,33 +11,54 @@ independent of everything else. Two things follow, whatever gamma is:
 
 A score is a sum over queries, 0 on average where the model is right. Its error is the larger of
 two: the model's own, and the jackknife over queries, which is also right where readers differ from
-query to query. The quantiles are Student's, by the effective number of queries.
+query to query. The quantiles are Student's, by the effective number of queries. Where the log says
+whose sessions they are, comparisons of kinds of sessions are clustered by person too
+(`two_way_variance`): chance may have drawn the kind of a person once for all sessions.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy import special
 from scipy.sparse import csr_array
 
+from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
+from untilt._core.statistics import effective_units, two_way_variance
 from untilt.auditing import checks
 from untilt.data.clicklog import ClickLog
-from untilt.data.counts import PositionCounts
+from untilt.data.counts import PositionCounts, cell_of_rows, clusters_of
 
 MOST_SPLITS, CELLS_OF_SPLITS = 8, 500_000
+
+
+class Sums(NamedTuple):
+    """(units,) the score of each, and its derivative by the effect."""
+
+    score: FloatArray
+    information: FloatArray
+
+    @property
+    def squares(self) -> float:
+        """sum ((s_u - h_u s) / (1 - h_u))^2, h_u = i_u / i: of leaving each unit out."""
+        share = np.clip(self.information / self.information.sum(), 0, 1 - 1e-9)
+        left_out = (self.score - share * self.score.sum()) / (1 - share)
+        return float(np.sum(left_out**2))
 
 
 @dataclass(frozen=True, eq=False)
 class Score:
     """Sums by query: the score, its variance by the model, and its derivative by the effect.
 
-    A query that tells nothing has no part in it.
+    A query that tells nothing has no part in it. `people`: the same sums by person, and by person
+    within query, where the log has people.
     """
 
     score: FloatArray
     variance: FloatArray
     information: FloatArray
+    people: tuple[Sums, ...] = field(default=(), kw_only=True)
 
     @property
     def is_possible(self) -> bool:
@@ -56,16 +77,17 @@ class Score:
 
     @property
     def std_error(self) -> float:
-        r"""Of the sum: sqrt max(sum v_q, sum ((s_q - h_q s) / (1 - h_q))^2), h_q = i_q / i."""
-        share = self.information / self.information.sum()
-        share = np.clip(share, 0, 1 - 1e-9)
-        left_out = (self.score - share * self.score.sum()) / (1 - share)
-        return float(np.sqrt(max(self.variance.sum(), np.sum(left_out**2))))
+        r"""Of the sum: the larger of sqrt sum v_q and that of leaving each unit out."""
+        square = max(self.variance.sum(), Sums(self.score, self.information).squares)
+        if self.people:
+            square = two_way_variance(square, *(each.squares for each in self.people))
+        return float(np.sqrt(square))
 
     @property
     def degrees_of_freedom(self) -> float:
         """Of Student's distribution."""
-        return max(1.0, self.effective_queries - 1)
+        people = [effective_units(each.information) for each in self.people[:1]]
+        return max(1.0, min([self.effective_queries, *people]) - 1)
 
     @property
     def t(self) -> float:
@@ -96,6 +118,8 @@ class ScoreCells:
     ----------
     query, document, position : (cells,) numbers of query and document from 0; 1-based position
     n1, c1, n0, c0 : (cells,) sessions and clicks of the kind in question, and of the others
+    people : where the log has any, of each person, and of each person within a query: (parts,) the
+        unit, a cell, and what is left of this cell without it
     """
 
     query: IntArray
@@ -105,18 +129,43 @@ class ScoreCells:
     c1: FloatArray
     n0: FloatArray
     c0: FloatArray
+    people: tuple[tuple[IntArray, IntArray, "ScoreCells"], ...] = field(default=(), kw_only=True)
+
+    def with_people(
+        self, counts: PositionCounts, log: ClickLog, is_kind: BoolArray
+    ) -> "ScoreCells":
+        """These cells of the counts of a log, with its people, if it has any."""
+        units = clusters_of(log)[1:]
+        if not units or not len(self.position):
+            return self
+        at = cell_of_rows(log, counts.document[self.document], self.position)
+        rows, n, y = np.flatnonzero(at >= 0), log.row_count, log.label
+        its = np.array([n * is_kind, n * y * is_kind, n * ~is_kind, n * y * ~is_kind])[:, rows]
+        lists, n_cells, people = ragged.list_of_row(log.indptr)[rows], len(self.n1), []
+        for unit in units:
+            key, own = np.unique(unit[lists] * np.int64(n_cells) + at[rows], return_inverse=True)
+            who, cell = np.divmod(key, n_cells)
+            whole = np.array([self.n1, self.c1, self.n0, self.c0])[:, cell]
+            rest = (total - sum_by(own, lost) for total, lost in zip(whole, its, strict=True))
+            where = (self.query[cell], self.document[cell], self.position[cell])
+            people.append((who, cell, ScoreCells(*where, *rest)))
+        return replace(self, people=tuple(people))
 
     @property
     def ratio(self) -> float:
         """Click rate of the kind over that of the others at equal cells (Mantel and Haenszel)."""
-        n = self.n1 + self.n0
-        against = np.sum(self.c0 * self.n1 / n)
-        return float(np.sum(self.c1 * self.n0 / n) / against) if against > 0 else float("nan")
+        return self.ratio_of(slice(None))
 
-    def level(self) -> Score:
-        """Whether the kind is clicked more often than the others at equal cells."""
-        gap, variance = self._gaps(1.0)
-        return self._score(gap, variance, variance)
+    def ratio_of(self, cells: BoolArray | slice) -> float:
+        """The same of some cells."""
+        n1, c1, n0, c0 = (each[cells] for each in (self.n1, self.c1, self.n0, self.c0))
+        against = np.sum(c0 * n1 / (n1 + n0))
+        return float(np.sum(c1 * n0 / (n1 + n0)) / against) if against > 0 else float("nan")
+
+    def level(self, *, top: int | None = None) -> Score:
+        """Whether the kind is clicked more often than others at equal cells, of 1..top."""
+        counted = self.position <= (np.inf if top is None else top)
+        return self._score(counted.astype(float), *self._gaps(1.0), 1.0)
 
     def slope(self) -> Score:
         """Whether its clicks fall more steeply: a ratio of rates that is k^-effect.
@@ -126,7 +175,7 @@ class ScoreCells:
         gap, variance = self._gaps(self._common_ratio)
         z = -np.log(self.position)
         z = z - _means(z, variance, self.query)[self.query]
-        return self._score(z * gap, z**2 * variance, z**2 * variance)
+        return self._score(z, gap, variance, self._common_ratio)
 
     def spread(self) -> Score:
         r"""Whether documents differ in their ratio: sum over documents of u^2 - v.
@@ -156,12 +205,19 @@ class ScoreCells:
     def _gaps(self, ratio: float) -> tuple[FloatArray, FloatArray]:
         """Clicks of the kind less those expected at this ratio of rates, and their variance."""
         n, c = self.n1 + self.n0, self.c1 + self.c0
-        share = self.n1 * ratio / (self.n1 * ratio + self.n0)
+        share = self.n1 * ratio / np.maximum(self.n1 * ratio + self.n0, 1e-300)
         variance = share * (1 - share) * c * (n - c) / np.maximum(n - 1, 1)
         return self.c1 - c * share, variance
 
-    def _score(self, score: FloatArray, variance: FloatArray, information: FloatArray) -> Score:
-        return Score(*(sum_by(self.query, each) for each in (score, variance, information)))
+    def _score(self, z: FloatArray, gap: FloatArray, variance: FloatArray, ratio: float) -> Score:
+        """The sum of gaps, weighted by z."""
+        people = []
+        for unit, cell, rest in self.people:
+            left, spread = rest._gaps(ratio)
+            lost = z[cell] * (gap[cell] - left), z[cell] ** 2 * (variance[cell] - spread)
+            people.append(Sums(*(sum_by(unit, each) for each in lost)))
+        sums = (sum_by(self.query, e) for e in (z * gap, z**2 * variance, z**2 * variance))
+        return Score(*sums, people=tuple(people))
 
 
 def cells_of(counts: PositionCounts, n_kinds: int, kind: int) -> ScoreCells:

@@ -58,6 +58,8 @@ class ClickLog(Portable):
     turnover : of the variance of a document's positions, the part that is left between sessions
         that follow one another; kept where equal sessions are merged and their times are lost. Near
         0 where lists change from one period to the next; None where the times are not known
+    person : (lists,) whose sessions a list stands for, numbered from 0 in the order of the ids that
+        were given, or None; sessions of different people are different lists
     """
 
     query_id: arrays.AnyArray
@@ -81,6 +83,7 @@ class ClickLog(Portable):
     missing: arrays.Missing
     layout: AnyLayout | None
     turnover: float | None
+    person: arrays.IntArray | None
 
     def __init__(
         self,
@@ -106,6 +109,7 @@ class ClickLog(Portable):
         missing: arrays.Missing = None,
         layout: AnyLayout | None = None,
         turnover: float | None = None,
+        person: npt.ArrayLike | None = None,
     ) -> None:
         lists = arrays.whole_numbers(query, np.int32, what="query")
         features, feature_names = with_names(features, feature_names)
@@ -143,6 +147,7 @@ class ClickLog(Portable):
             missing=missing,
             layout=layout,
             turnover=turnover,
+            person=None if person is None else _numbered(person),
         )
         check_log(self)
         self._sort_rows()
@@ -282,6 +287,7 @@ class ClickLog(Portable):
             count=sessions,
             ranker=None if self.ranker is None else self.ranker[chosen],
             time=None if self.time is None else self.time[chosen],
+            person=None if self.person is None else self.person[chosen],
             context={name: column[chosen] for name, column in self.context.items()},
             **self._rows(rows),
         )
@@ -301,7 +307,7 @@ class ClickLog(Portable):
         return cut.take(np.flatnonzero(~empty)) if empty.any() else cut
 
     def collapse(self, *, halves: bool = False) -> "ClickLog":
-        """Merge sessions with the same query, shown list, ranker, context and labels into one list.
+        """Merge sessions of one query, list, ranker, context and person with the same labels.
 
         Exact: every statistic of the result equals that of the log. Collapsing twice changes
         nothing. The time of a session is lost; split by time first. With `halves` sessions of the
@@ -315,7 +321,7 @@ class ClickLog(Portable):
     def _merged(self, part: arrays.IntArray | None) -> "ClickLog":
         """Equal sessions merged, those of each `part` (lists,) by themselves: it is their time."""
         list_keys = [self.query, *([] if self.ranker is None else [self.ranker])]
-        list_keys += [] if part is None else [part]
+        list_keys += [each for each in (self.person, part) if each is not None]
         list_keys += [np.unique(each, return_inverse=True)[1] for each in self.context.values()]
         row_keys = [self.document, self.position, self.label, *self.extra_labels.values()]
         groups = group_equal_lists(self.indptr, row_keys, list_keys)
@@ -467,6 +473,7 @@ def _check_shapes(log: ClickLog) -> None:
         ("item", log.item, n_documents),
         ("ranker", log.ranker, n_lists),
         ("time", log.time, n_lists),
+        ("person", log.person, n_lists),
         *((f"extra_labels[{name!r}]", column, n_rows) for name, column in log.extra_labels.items()),
         *((f"context[{name!r}]", column, n_lists) for name, column in log.context.items()),
     ]
@@ -572,6 +579,11 @@ def _categories_or_numbers(values: npt.ArrayLike) -> arrays.AnyArray:
     return (
         arrays.frozen(array, np.float64) if array.dtype.kind == "f" else arrays.identifiers(values)
     )
+
+
+def _numbered(ids: npt.ArrayLike) -> arrays.IntArray:
+    number: arrays.IntArray = np.unique(arrays.identifiers(ids), return_inverse=True)[1]
+    return arrays.handed_over(number.astype(np.int32))
 
 
 def turnover_of(log: ClickLog) -> float | None:

@@ -232,6 +232,23 @@ def position_counts(
     )
 
 
+def clusters_of(log: "ClickLog") -> list[IntArray]:
+    """(lists,) units: queries; where the log has people also these, and people within queries."""
+    if log.person is None:
+        return [log.query]
+    both = np.unique(log.person * np.int64(log.n_queries) + log.query, return_inverse=True)[1]
+    return [log.query, log.person, both]
+
+
+def cell_of_rows(log: "ClickLog", document: IntArray, position: IntArray) -> IntArray:
+    """(rows,) which of these cells, (document, position) each, a row is counted in; -1 for none."""
+    key = document * np.int64(log.depth + 1) + position
+    wanted = log.document * np.int64(log.depth + 1) + log.position
+    order = np.argsort(key)
+    at = order[np.minimum(np.searchsorted(key, wanted, sorter=order), len(key) - 1)]
+    return np.where(key[at] == wanted, at, -1)
+
+
 def corrected_clicks(
     log: "ClickLog", alpha: FloatArray, beta: FloatArray
 ) -> tuple[FloatArray, FloatArray]:

@@ -76,7 +76,7 @@ MORE_MEMORY = f"or give this process more memory ({memory.VARIABLE}, the contain
 def bytes_of(log: "ClickLog") -> int:
     """What the arrays of a log take; ids that are text count for their references alone."""
     columns = [
-        *(log.query_id, log.doc_id, log.doc_query, log.indptr, log.query, log.document),
+        *(log.query_id, log.doc_id, log.doc_query, log.indptr, log.query, log.document, log.person),
         *(log.position, log.label, log.count, log.features, log.ranker, log.time, log.item),
         *log.extra_labels.values(),
         *log.context.values(),

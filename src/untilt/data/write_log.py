@@ -18,7 +18,7 @@ from untilt._core.paths import is_utf8
 from untilt._core.progress import progress
 from untilt.data.clicklog import PROPENSITY, ClickLog
 from untilt.data.layout import Grid, Slots
-from untilt.data.read.columns import CELL, KEYS, OPTIONAL, REQUIRED, VERSION
+from untilt.data.read.columns import CELL, KEYS, PERSON, REQUIRED, VERSION, optional_of
 from untilt.data.read.database import Database, is_plain, literal, local, open_database, quoted
 from untilt.data.read.files import PARQUET
 from untilt.errors import BadRowsError, MemoryLimitError, OptionError
@@ -96,8 +96,9 @@ def _check_log(
             "the positions of this log are numbered by context, for a bias with a curve for each. "
             "Write the log that it was made of."
         )
+    optional = optional_of(log.context if log.person is None else ())
     cell = CELL if isinstance(log.layout, Grid) else ()
-    taken = [each for each in OPTIONAL if each != PROPENSITY or log.propensity is None]
+    taken = [each for each in optional if each != PROPENSITY or log.propensity is None]
     _check_names([*REQUIRED, *cell, *taken, *version, *labels])
     _check_names([*KEYS, *version, *features])
     if np.any(ragged.lengths(log.indptr) == 0):
@@ -174,6 +175,8 @@ def _impressions(log: ClickLog, *, with_features: bool, with_version: bool) -> I
             columns["ranker"] = rankers[log.ranker[owner]]
         if log.time is not None:
             columns["timestamp"] = log.time[owner]
+        if log.person is not None:
+            columns[PERSON] = log.person[owner]
         if np.any(log.count > 1):
             columns["count"] = log.count[owner]
         if with_features and log.features is not None:

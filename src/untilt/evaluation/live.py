@@ -8,12 +8,14 @@ side-by-side judgements see `untilt.WinSameLoss`.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
+from scipy import special
 
 from untilt._core import ragged
-from untilt._core.arrays import BoolArray, FloatArray, sum_by, whole_numbers
+from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by, whole_numbers
 from untilt._core.printed import as_table
 from untilt._core.random import Seed, generator
 from untilt._core.statistics import (
@@ -24,8 +26,10 @@ from untilt._core.statistics import (
     any_time_share,
     check_level,
     effective_units,
+    two_way_variance,
 )
 from untilt.data.clicklog import ClickLog
+from untilt.data.counts import clusters_of
 from untilt.errors import OptionError, check_choice, did_you_mean
 from untilt.evaluation.judged import WinSameLoss
 
@@ -120,7 +124,10 @@ def first_clicks(
     Queries are the independent units: the error of log(new/old) is the jackknife's, leaving each
     query out of both rankers at once, so that what makes a query easy for both cancels; intervals
     are Student's t with the queries in effect. Right where chance decided which ranker answered a
-    session. It judges rankers by clicks that both *got*, so it needs no position bias.
+    session. Where it decided for a person, once for all sessions, the log must say whose they are
+    (`log.person`): errors are then clustered by person too, see `two_way_variance`. Without, a test
+    of 1,000 people with Zipf traffic had p < .05 in three of four cases where nothing differed.
+    It judges rankers by clicks that both *got*, so it needs no position bias.
 
     Parameters
     ----------
@@ -138,62 +145,83 @@ def first_clicks(
     tops = [int(k) for k in np.atleast_1d(whole_numbers(top, np.int64, what="top"))]
     if not tops or min(tops) < 1:
         raise OptionError(f"top must be positions of at least 1. Got {top!r} instead.")
-    arms = [_lists_of(log, name) for name in (new, old)]
+    arms = [_lists_of(log, name) * log.sessions for name in (new, old)]
     if new == old:
         raise OptionError(f"new and old must be two rankers. Got {new!r} twice.")
-    sessions = np.array([sum_by(log.query, arm * log.sessions, log.n_queries) for arm in arms])
-    counted = (sessions > 0).all(axis=0) if queries == "shared" else (sessions > 0).any(axis=0)
-    sessions = sessions[:, counted]
+    sessions = _sums(log.query, arms)
+    if queries == "shared":
+        shared = (sessions[0] > 0) & (sessions[1] > 0)
+        arms, sessions = [arm * shared[log.query] for arm in arms], sessions * shared
     if not sessions.any(axis=1).all():
         raise OptionError(
             f"{new!r} and {old!r} have no query in common, so there is nothing to "
             "compare with ⟦queries='shared'⟧. Use more of the log, or ⟦queries='all'⟧ "
             "if chance chose the ranker."
         )
-    effective = effective_units(sessions.sum(axis=0))
     entries = []
     for k in tops:
-        early = _clicked_within(log, k) * log.sessions
-        hits = np.array([sum_by(log.query, arm * early, log.n_queries) for arm in arms])
-        entries.append(_ratio(k, hits[:, counted], sessions, effective, level, any_time))
+        early = _clicked_within(log, k)
+        entries.append(_ratio(k, _parts(log, [arm * early for arm in arms], arms), level, any_time))
     return FirstClicks(
         new=new,
         old=old,
         entries=tuple(entries),
         n_sessions=(int(sessions[0].sum()), int(sessions[1].sum())),
-        n_queries=sessions.shape[1],
-        effective_queries=effective,
+        n_queries=int(sessions.any(axis=0).sum()),
+        effective_queries=effective_units(sessions.sum(axis=0)),
         level=level,
     )
 
 
-def _ratio(
-    top: int, hits: FloatArray, sessions: FloatArray, effective: float, level: float, any_time: bool
-) -> FirstClickRatio:
-    """hits, sessions : (2, queries) of the new and the old ranker."""
-    C, N = hits.sum(axis=1), sessions.sum(axis=1)
-    share = C / N
+# Hits and sessions, (2, units) of the new and the old ranker, by each kind of unit.
+Parts = Sequence[tuple[FloatArray, FloatArray]]
+
+
+def _parts(log: ClickLog, hits: Sequence[IntArray], sessions: Sequence[IntArray]) -> Parts:
+    """Sums by query, from (lists,) of each ranker; by person too where the log has any."""
+    return [(_sums(unit, hits), _sums(unit, sessions)) for unit in clusters_of(log)]
+
+
+def _sums(unit: IntArray, values: Sequence[IntArray]) -> FloatArray:
+    return np.array([sum_by(unit, each, int(unit.max(initial=0)) + 1) for each in values])
+
+
+def _ratio(top: int, parts: Parts, level: float, any_time: bool) -> FirstClickRatio:
+    share = parts[0][0].sum(axis=1) / parts[0][1].sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        log_ratio = float(np.log(share[0] / share[1]))
-        without = np.log((C[:, None] - hits) / (N[:, None] - sessions))  # each query left out
-        moved = without[0] - without[1] - log_ratio
-        n = len(moved)
-        error = float(np.sqrt((n - 1) / n * np.sum(moved**2))) if n > 1 else float("nan")
-        mean = MeanEstimate(log_ratio, error, n, effective)
-        interval, p_value = mean.interval(level), mean.p_value
-        if any_time:
-            wider = float(any_time_factor(np.array(error), level))
-            half = wider * (interval.high - log_ratio)
-            interval = Interval(log_ratio - half, log_ratio + half, level)
-            p_value = any_time_p_value(log_ratio, error)
+        ends, p_value = _log_ratio(parts, level, any_time)
         return FirstClickRatio(
             top=top,
             new=float(share[0]),
             old=float(share[1]),
             increase=float(share[0] / share[1]) - 1,
-            interval=Interval(float(np.expm1(interval.low)), float(np.expm1(interval.high)), level),
+            interval=Interval(float(np.expm1(ends.low)), float(np.expm1(ends.high)), level),
             p_value=p_value,
         )
+
+
+def _log_ratio(parts: Parts, level: float, any_time: bool) -> tuple[Interval, float]:
+    """The interval of log(new / old), shares of hits, and the p-value of 0."""
+    moves = [_moved(*part) for part in parts]
+    squares = [(len(m) - 1) / len(m) * np.sum(m**2) if len(m) > 1 else np.nan for _, m in moves]
+    square = squares[0] if len(parts) == 1 else two_way_variance(*squares)
+    effective = min(effective_units(sessions.sum(axis=0)) for _, sessions in parts[:2])
+    (value, moved), error = moves[0], float(np.sqrt(square))
+    mean = MeanEstimate(value, error, len(moved), effective)
+    if not any_time:
+        return mean.interval(level), mean.p_value
+    wider = float(any_time_factor(np.array(error), level))
+    half = wider * (mean.interval(level).high - value)
+    return Interval(value - half, value + half, level), any_time_p_value(value, error)
+
+
+def _moved(hits: FloatArray, sessions: FloatArray) -> tuple[float, FloatArray]:
+    """log(new / old), and what leaving each unit out adds to it."""
+    seen = sessions.any(axis=0)
+    C, N = hits.sum(axis=1), sessions.sum(axis=1)
+    value = float(np.log(C[0] / N[0] / (C[1] / N[1])))
+    without = np.log((C[:, None] - hits[:, seen]) / (N[:, None] - sessions[:, seen]))
+    return value, without[0] - without[1] - value
 
 
 def _lists_of(log: ClickLog, name: str) -> BoolArray:
@@ -220,17 +248,19 @@ def _clicked_within(log: ClickLog, top: int) -> BoolArray:
     return clicked
 
 
-NEW, OLD = 1, 2  # teams; 0 is nobody's
+NOBODY, NEW, OLD = 0, 1, 2  # teams
 
 
 def team_draft(
     new: Sequence[Any], old: Sequence[Any], size: int, seed: Seed
 ) -> tuple[list[Any], list[int]]:
-    """One list of two, and the team of each document: 1 for the new ranker, 2 for the old.
+    """One list of two, and the team of each document: 1 for the new ranker, 2 for the old, or 0.
 
     In each round a coin says who begins, and both put their best document that is not yet there
     ([radlinski2008]_). Where neither is better, a click falls on either team with the same
-    probability, whatever people click on and wherever it stands. Log the team beside each position.
+    probability, whatever people click on and wherever it stands. From the first round on in which
+    one of the two may find no document left, documents are nobody's (0): a list would lose by being
+    short. Log the team beside each position.
 
     Parameters
     ----------
@@ -242,16 +272,20 @@ def team_draft(
     shown: list[Any] = []
     teams: list[int] = []
     taken: set[Any] = set()
+    fair = True
     while len(shown) < size:
-        before = len(shown)
+        ahead = [[*islice((d for d in each if d not in taken), 2)] for each in (new, old)]
+        if not any(ahead):
+            break
+        # Both must find a document in this round, whoever begins; the last place needs one alone.
+        same = all(ahead) and ahead[0][0] == ahead[1][0] and len(shown) + 1 < size
+        fair = fair and all(ahead) and not (same and len(ahead[0]) != len(ahead[1]))
         for team in (NEW, OLD) if rng.random() < 0.5 else (OLD, NEW):
-            best = next((each for each in (new, old)[team - 1] if each not in taken), None)
+            best = next((each for each in ahead[team - 1] if each not in taken), None)
             if best is not None and len(shown) < size:
                 shown.append(best)
-                teams.append(team)
+                teams.append(team if fair else NOBODY)
                 taken.add(best)
-        if len(shown) == before:
-            break
     return shown, teams
 
 
@@ -261,7 +295,8 @@ class Interleaved:
 
     `interval` is of the share of wins among decided sessions, and `p_value` of that being 1/2; both
     hold at every look while sessions come in. The p-value is exact; the interval believes that
-    decided sessions are alike.
+    decided sessions are alike. Where the log says whose sessions they are, both also allow for what
+    those of a person have in common (`two_way_variance`).
     """
 
     sessions: WinSameLoss
@@ -301,7 +336,7 @@ def interleaved(log: ClickLog, *, team: str = "team", level: float = 0.95) -> In
             f"Read it with labels=[{team!r}]. Further labels here: {known}."
         )
     of = log.extra_labels[team]
-    if not np.isin(of, (0, NEW, OLD)).all():
+    if not np.isin(of, (NOBODY, NEW, OLD)).all():
         raise OptionError(f"{team!r} must hold 1 (new), 2 (old) or 0. Got {of.max():g} instead.")
     clicks, there = (
         [ragged.sums_by_list(log.indptr, value * (of == which)) for which in (NEW, OLD)]
@@ -311,4 +346,11 @@ def interleaved(log: ClickLog, *, team: str = "team", level: float = 0.95) -> In
     sign = np.sign(clicks[0] - clicks[1])
     win, same, loss = (int(log.sessions[drafted & (sign == way)].sum()) for way in (1, 0, -1))
     interval, p_value = any_time_share(win, loss, level)
+    if log.person is not None and win and loss:  # log(wins / losses), of the same sessions
+        won = [(drafted & (sign == way)) * log.sessions for way in (1, -1)]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ends, by_person = _log_ratio(_parts(log, won, [won[0] + won[1]] * 2), level, True)
+        low, high = (float(special.expit(end)) for end in (ends.low, ends.high))
+        interval = interval.hull(Interval(low, high, level))
+        p_value = max(p_value, 1.0 if np.isnan(by_person) else by_person)
     return Interleaved(WinSameLoss(win, same, loss, level), interval, p_value)

@@ -16,7 +16,7 @@ from untilt.bias.experiments.assignment import Baseline, baseline_lists, is_expe
 from untilt.bias.given import BiasLike, as_examination, as_position_bias
 from untilt.catalog import default, find, methods, record_of
 from untilt.data.clicklog import ClickLog
-from untilt.data.counts import PositionCounts, position_counts
+from untilt.data.counts import PositionCounts, clusters_of, position_counts
 from untilt.data.shown import check_shown
 from untilt.data.slates import Slates, slates_of
 from untilt.errors import OptionError, ShapeError, check_choice, did_you_mean
@@ -56,9 +56,10 @@ AMONG: tuple[Among, ...] = ("list", "shown", "candidates")
 
 
 class People(NamedTuple):
-    """(lists of a log,) whose sessions each stands for, numbered from 0, and if in the baseline."""
+    """(lists of a log,) person, person within query, numbered from 0, and if in the baseline."""
 
     person: IntArray
+    both: IntArray
     in_baseline: BoolArray
 
 
@@ -83,7 +84,7 @@ class Pool(PositionCounts):
         showed it where systems order each list, else all of its query
     among, baseline : what systems order, and which sessions are the baseline
     log : where all this was counted
-    people : whose sessions its lists are, where a column says so
+    people : whose sessions its lists are, where the log says so
     cell_row : (cells,) the row of the slates that each cell is, where it is one; see `by_session`
     slate_propensity : (rows of the slates,) logged propensities, where the log has them
     propensity : (cells,) where they count for systems only as far as these leave the document there
@@ -176,7 +177,8 @@ def pool_of(
 ) -> Pool:
     """Sum the log once. Counted lists give the same pool as repeated sessions.
 
-    `people` names the column of the log's context that says whose session each is.
+    `people` names a column of the log's context that says whose session each is; else the log's
+    own `person` does, if it has one.
     """
     check_choice("among", among, AMONG)
     if log.n_lists == 0:
@@ -196,7 +198,9 @@ def pool_of(
     answered = sessions[log.query] > 0
     if not answered.all():
         log, in_baseline = log.take(answered), in_baseline[answered]
-    persons = None if people is None else People(_persons(log, people), in_baseline)
+    if people is not None:
+        log = log._with(person=_persons(log, people))
+    persons = None if log.person is None else People(*clusters_of(log)[1:], in_baseline)
     counts = position_counts(log)
     n_cells = np.zeros(log.n_documents, dtype=np.int64)
     n_cells[counts.document] = ragged.lengths(counts.indptr)

@@ -1,12 +1,8 @@
 """The systems of an evaluation (rankers, score arrays, the shown order) and their sums.
 
 **People who come back.**
-Errors are clustered by query. Where a column of the log says whose session each is, what sessions
-of one person on *different* queries have in common is added, which is clustering both ways
-([cameron2011multiway]_): with I_uq the influence of person u's sessions on query q,
-
-    sum_q I_q I_q' + sum_u I_u I_u' - sum_uq I_uq I_uq'.
-
+Errors are clustered by query. Where the log says whose session each is, what sessions of one person
+on *different* queries have in common is added, which is clustering both ways: `two_way_variance`.
 People who click more than others move the values of all rankings alike, and hardly their
 differences: without the column values were held by .88 instead of .95 of the intervals, with ten
 sessions per person (docs/coverage.md).
@@ -35,14 +31,16 @@ from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.portable import Portable
 from untilt._core.progress import progress
+from untilt._core.statistics import effective_units, left_out
 from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import Baseline
+from untilt.data.counts import cell_of_rows
 from untilt.data.slates import slates_of
 from untilt.errors import OptionError
 from untilt.evaluation.judged import Predicts
 from untilt.evaluation.pool import Credit, Evaluator, Pool, cells_for, pool_of, scores_of
 from untilt.evaluation.slots import Discounts, RankMetric, Slots, slots_of, under_belief
-from untilt.evaluation.uncertainty import Sums, covariance_of, curve_degrees
+from untilt.evaluation.uncertainty import Sums, SumsOfPeople, covariance_of, curve_degrees
 from untilt.evaluation.unshown import Worth
 
 
@@ -176,7 +174,7 @@ def sums_of_discounts(
         norm = pool.by_query(pool.by_document(credit.cell))
         norm_slope = pool.by_position(credit.slope)
     degrees = None if bias is None else curve_degrees(bias, pool.depth)
-    people = covariance_of_people(pool, credit, discounts)
+    people = sums_of_people(pool, credit, discounts)
     return Sums(total, norm, slope, norm_slope, covariance, degrees, people)
 
 
@@ -207,13 +205,13 @@ def _per_mass(pool: Pool, total: FloatArray, mass: FloatArray, at: Discounts) ->
     return np.asarray(ratio * hoped + (total - ratio * found) * hoped.sum() / whole)
 
 
-def covariance_of_people(
+def sums_of_people(
     pool: Pool, credit: Credit, discounts: Sequence[Discounts]
-) -> FloatArray | None:
-    """(systems, systems) what people add to the covariance of values; None where none are known."""
+) -> SumsOfPeople | None:
+    """What leaving each person out does to the values; None where none are known."""
     if pool.people is None:
         return None
-    log, (person, in_baseline) = pool.log, pool.people
+    log, (person, both, in_baseline) = pool.log, pool.people
     lists = ragged.list_of_row(log.indptr)
     cell = _cell_of_row(pool, in_baseline)
     inside = cell >= 0
@@ -231,9 +229,12 @@ def covariance_of_people(
             total[:, i] += sessions * _model_per_session(pool, credit.document, each)[log.query]
     whole = norm.sum()
     influence = (total - total.sum(axis=0) / whole * norm[:, None]) / whole
-    pair = np.unique(person * np.int64(log.n_queries) + log.query, return_inverse=True)[1]
-    by_person, by_both = (_summed(unit, influence) for unit in (person, pair))
-    return by_person.T @ by_person - by_both.T @ by_both
+    by_person, by_both = (
+        np.column_stack([left_out(unit, each, norm / whole) for each in influence.T])
+        for unit in (person, both)
+    )
+    effective = effective_units(sum_by(person, norm))
+    return SumsOfPeople(by_person.T @ by_person, by_both.T @ by_both, effective)
 
 
 def _model_per_session(pool: Pool, relevance: FloatArray, at: Discounts) -> FloatArray:
@@ -249,10 +250,7 @@ def _cell_of_row(pool: Pool, in_baseline: BoolArray) -> IntArray:
     """(rows of the log,) the cell of the pool that each row is counted in, -1 for none."""
     log = pool.log
     if pool.cell_row is None:
-        key = pool.document[pool.document_index] * np.int64(log.depth + 1) + pool.position
-        order = np.argsort(key)
-        wanted = log.document * np.int64(log.depth + 1) + log.position
-        return order[np.searchsorted(key, wanted, sorter=order)]
+        return cell_of_rows(log, pool.document[pool.document_index], pool.position)
     cell_of = np.empty(len(pool.cell_row), dtype=np.int64)
     cell_of[pool.cell_row] = np.arange(len(pool.cell_row))
     cell = np.full(len(log.position), -1)
@@ -260,11 +258,6 @@ def _cell_of_row(pool: Pool, in_baseline: BoolArray) -> IntArray:
     part = log if in_baseline.all() else log.take(in_baseline)
     cell[of_baseline] = cell_of[slates_of(part)[1]]
     return cell
-
-
-def _summed(unit: IntArray, influence: FloatArray) -> FloatArray:
-    n = int(unit.max()) + 1
-    return np.column_stack([sum_by(unit, each, n) for each in influence.T])
 
 
 ROUNDS = 6  # of solving the program again

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy import special
@@ -18,6 +18,7 @@ from untilt._core.statistics import (
     joint_degrees_of_freedom,
     normal_quantile,
     student_quantile,
+    two_way_variance,
 )
 from untilt.bias.curve import PositionBias
 from untilt.data.layout import places_of
@@ -43,6 +44,17 @@ MISFIT_P = 1e-3  # p-value below which a curve is said not to fit
 LEAST_CLICKS = 20.0  # observed or expected at a position that is checked
 
 
+class SumsOfPeople(NamedTuple):
+    """Squared influences on the values, (systems, systems), by person and by person within query.
+
+    effective : that many people with equally many sessions would tell as much
+    """
+
+    by_person: FloatArray
+    by_both: FloatArray
+    effective: float
+
+
 @dataclass(frozen=True, eq=False)
 class Sums(Portable):
     """What systems add up to, query by query: all that values, errors and differences need.
@@ -55,8 +67,7 @@ class Sums(Portable):
     norm_slope : (K,) the same of the summed norm
     covariance : (K, K) of theta, or None where the curve is taken as known
     curve_degrees : (K,) degrees of freedom behind the error of theta at each position
-    people : (systems, systems) what people who come back add to the covariance of the values, None
-        where the log does not say who is who; see `untilt.evaluation.systems`
+    people : what people who come back do to the values, None where the log does not say who is who
     """
 
     total: FloatArray
@@ -65,7 +76,7 @@ class Sums(Portable):
     norm_slope: FloatArray
     covariance: FloatArray | None
     curve_degrees: FloatArray | None = None
-    people: FloatArray | None = None
+    people: SumsOfPeople | None = None
 
     @property
     def value(self) -> FloatArray:
@@ -121,11 +132,14 @@ class Sums(Portable):
         sampling = jackknife_error(influence, self.leverage)
         if baseline is None:  # clicks on no query at all: the value 0 has no error that is known
             sampling = np.where(count > 0, sampling, np.nan)
+        people = np.inf
         if self.people is not None:
-            sampling = np.sqrt(sampling**2 + self._variance_of_people(self.people, baseline))
+            *squares, people = self.people
+            both = (_variances(each, baseline) for each in squares)
+            sampling = np.sqrt(two_way_variance(sampling**2, *both))
         of_bias = bias_error(gradient, self.covariance)
         degrees = self._curve_degrees(gradient)
-        return Means(value, sampling, of_bias, count, len(self.norm), degrees)
+        return Means(value, sampling, of_bias, count, len(self.norm), degrees, people)
 
     def _curve_degrees(self, gradient: FloatArray) -> FloatArray:
         """(systems,) behind the errors of the curve: of the positions that a value rests on."""
@@ -135,13 +149,6 @@ class Sums(Portable):
         fewer = np.sum(part / self.curve_degrees, axis=1)
         total = part.sum(axis=1)
         return np.divide(total, fewer, out=np.full(len(part), np.inf), where=fewer > 0)
-
-    def _variance_of_people(self, people: FloatArray, baseline: int | None) -> FloatArray:
-        """(systems,) what people who come back add to the variance of `means`."""
-        own = np.diag(people)
-        if baseline is not None:
-            own = own + own[baseline] - 2 * people[:, baseline]
-        return np.maximum(own, 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,6 +166,7 @@ class Means:
     value, sampling_error, bias_error, effective_queries : (systems,)
     n_queries : all of them
     curve_degrees : (systems,) degrees of freedom of `bias_error`
+    effective_people : where errors are clustered by person too
     """
 
     value: FloatArray
@@ -167,6 +175,7 @@ class Means:
     effective_queries: FloatArray
     n_queries: int
     curve_degrees: FloatArray
+    effective_people: float = np.inf
 
     @property
     def std_error(self) -> FloatArray:
@@ -176,9 +185,9 @@ class Means:
     @property
     def degrees_of_freedom(self) -> FloatArray:
         """(systems,) of Student's t."""
-        of_queries = np.maximum(self.effective_queries - 1, 1.0)
+        fewest = np.minimum(self.effective_queries, self.effective_people)
         errors = np.stack([self.sampling_error, self.bias_error], axis=1)
-        degrees = np.stack([of_queries, self.curve_degrees], axis=1)
+        degrees = np.stack([np.maximum(fewest - 1, 1.0), self.curve_degrees], axis=1)
         return np.array(
             [joint_degrees_of_freedom(*each) for each in zip(errors, degrees, strict=True)]
         )
@@ -204,6 +213,12 @@ class Means:
         columns = zip(self.value, self.std_error, self.degrees_of_freedom, strict=True)
         for value, error, degrees in columns:
             yield MeanEstimate(float(value), float(error), self.n_queries, float(degrees) + 1)
+
+
+def _variances(S: FloatArray, baseline: int | None) -> FloatArray:
+    """(systems,) of values, or of their differences to a baseline, from the covariance S."""
+    own = np.diag(S)
+    return own if baseline is None else np.maximum(own + own[baseline] - 2 * S[:, baseline], 0)
 
 
 def bias_error(gradient: FloatArray, covariance: FloatArray | None) -> FloatArray:

@@ -347,8 +347,8 @@ def _changes(
     log: ClickLog, now: BoolArray, level: float
 ) -> tuple[list[Change], ReadingCurve | None]:
     cells = grouped_cells(log, now.astype(np.int64)[ragged.list_of_row(log.indptr)], 2, 1)
-    first = _at_first(cells)
-    slope, clicks, spread = cells.slope(), first.level(), cells.spread()
+    # Position 1 is examined alike where only reading has changed.
+    slope, clicks, spread = cells.slope(), cells.level(top=1), cells.spread()
     found = []
     if slope.is_possible:
         reach, half = reach_of(position_counts(log)), slope.half_width(level)
@@ -356,19 +356,12 @@ def _changes(
         ratio, low, high = (float(reach**-effect) for effect in ends)
         found.append(Change(_READ, ratio, low, high, slope.p_value))
     if clicks.is_possible:
-        ratio = first.ratio
+        ratio = cells.ratio_of(cells.position == 1)
         half = clicks.half_width(level) * max(ratio, 1.0)
         found.append(Change(_CLICK, ratio, max(0.0, ratio - half), ratio + half, clicks.p_value))
     if spread.is_possible:
         found.append(_spread(spread, level))
     return found, _reading_curve(cells, level) if slope.is_possible else None
-
-
-def _at_first(cells: ScoreCells) -> ScoreCells:
-    """Those at position 1, which is examined alike where only reading has changed."""
-    own = cells.position == 1
-    columns = (cells.query, cells.document, cells.position, cells.n1, cells.c1, cells.n0, cells.c0)
-    return ScoreCells(*(each[own] for each in columns))
 
 
 def _spread(score: Score, level: float) -> Change:

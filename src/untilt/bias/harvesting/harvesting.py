@@ -84,17 +84,19 @@ class AllPairs(BiasEstimator):
         cells = pairs.counts_of_pairs(log, self.depth)
         if self.unjoined == "bounds":
             return bounded_bias(
-                cells, self._joined, slopes=self.slopes, level=self.level, method="AllPairs"
-            )
+                cells,
+                lambda part: self._joined(part, log if part is cells else None),
+                slopes=self.slopes, level=self.level, method="AllPairs",
+            )  # fmt: skip
         if self.slopes is not None:
             raise OptionError(
                 "slopes are those of unjoined positions: give ⟦unjoined='bounds'⟧ too."
             )
         position_graph(cells).require(cells.depth, "AllPairs")
-        return self._joined(cells)
+        return self._joined(cells, log)
 
-    def _joined(self, cells: PositionCounts) -> PositionBias:
-        """The curve of positions that are all joined."""
+    def _joined(self, cells: PositionCounts, log: ClickLog | None) -> PositionBias:
+        """The curve of positions that are all joined; `log` where the cells are all of it."""
         sums = pairs.pair_sums(cells, self.weight)
         best = maximise(sums, tolerance=self.tolerance, max_steps=self.max_steps)
         errors = pairs.uncertainty_of_pairs(
@@ -103,6 +105,7 @@ class AllPairs(BiasEstimator):
             best.at.equations,
             best.x,
             lambda left: maximise(left, tolerance=1e-6, max_steps=5, start=best.x).x,
+            log,
         )
         ended = MAXIMUM if best.converged else NO_MAXIMUM
         ending = ended(steps=best.steps, residual=best.residual)
@@ -256,7 +259,9 @@ class AdjacentChain(BiasEstimator):
     def _estimate(self, log: ClickLog) -> PositionBias:
         cells = pairs.counts_of_pairs(log, self.depth)
         edges = [(k, k + 1) for k in range(1, cells.depth)]
-        return tree_bias(cells, edges, self.weight, method="AdjacentChain", level=self.level)
+        return tree_bias(
+            cells, edges, self.weight, method="AdjacentChain", level=self.level, log=log
+        )
 
 
 @method(
@@ -287,7 +292,7 @@ class Pivot(BiasEstimator):
     def _estimate(self, log: ClickLog) -> PositionBias:
         cells = pairs.counts_of_pairs(log, self.depth)
         edges = pivot_edges(place_of(log, self.pivot), cells.depth)
-        return tree_bias(cells, edges, self.weight, method="Pivot", level=self.level)
+        return tree_bias(cells, edges, self.weight, method="Pivot", level=self.level, log=log)
 
 
 def tree_bias(
@@ -299,17 +304,19 @@ def tree_bias(
     level: float,
     identified_by: Fact | None = None,
     any_time: bool = False,
+    log: ClickLog | None = None,
 ) -> PositionBias:
     """The curve from ratios along a tree of position pairs, log C_kl - log C_lk on each.
 
     `identified_by` is assumed beside the position-based model: that relevance does not depend on
     the position where not given. `any_time` : as in `from_log_ratios`.
+    `log` : as in `uncertainty_of_pairs`.
     """
     sums = pairs.pair_sums(cells, weight)
     check_edges(cells, edges, sums, method)
     z, equations = tree_equations(sums, edges)
     errors = pairs.uncertainty_of_pairs(
-        cells, weight, equations, z, lambda left: tree_equations(left, edges)[0]
+        cells, weight, equations, z, lambda left: tree_equations(left, edges)[0], log
     )
     return from_log_ratios(
         z,

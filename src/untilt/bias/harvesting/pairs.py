@@ -12,6 +12,7 @@ Every estimator from pairs solves J z = b with z_k = log(theta_k / theta_1) and 
 graph over positions. So its covariance is the sandwich J^-1 M J^-1, where M sums the squares of
 what each independent unit, a query or a session, contributes to b. Queries with a good part of the
 clicks pull z towards themselves: of these the squares are of what leaving each of them out changes.
+Where the log says whose sessions they are, people are units as well: see `two_way_variance`.
 """
 
 from collections.abc import Callable
@@ -20,12 +21,14 @@ from dataclasses import dataclass
 import numba as nb
 import numpy as np
 
-from untilt._core.arrays import FloatArray, IntArray
+from untilt._core import ragged
+from untilt._core.arrays import FloatArray, IntArray, sum_by
+from untilt._core.statistics import effective_units, left_out, two_way_variance
 from untilt.bias.curve import SHARED_CLICKS
 from untilt.bias.estimator import counts_to, require_several
 from untilt.bias.log_ratios import LARGE_SHARE, STAYS, Uncertainty, larger_error
 from untilt.data.clicklog import ClickLog
-from untilt.data.counts import FEWEST_CLICKS, Cells, PositionCounts
+from untilt.data.counts import FEWEST_CLICKS, Cells, PositionCounts, cell_of_rows, clusters_of
 from untilt.errors import check_choice
 from untilt.facts import Fact, warning
 
@@ -79,7 +82,7 @@ def session_noise(
     cells of the document. Under the position-based model clicks at different positions of a session
     are independent.
     """
-    M, parts, signs, squares = _by_session(
+    M, parts, signs, squares, _ = _by_session(
         cells.arrays, cells.query, weight == "session", gain, theta, inverse
     )
     total = np.diag(M)
@@ -122,10 +125,12 @@ def uncertainty_of_pairs(
     equations: PairEquations,
     z: FloatArray,
     refit: Callable[[PairSums], FloatArray],
+    log: ClickLog | None = None,
 ) -> Uncertainty:
     """(K, K) covariance of z = log(theta_k / theta_1); see `larger_error`.
 
     `refit` is z of the sums without one query; for the others J^-1 u is what leaving it out does.
+    `log` : that the cells were counted in, for its people.
     """
     inverse = inverse_laplacian(equations.curvature)
     sums = pair_sums(cells, weight)
@@ -143,15 +148,44 @@ def uncertainty_of_pairs(
         change = (refit(without(cells, weight, sums, first, last)) - z) / (1 - STAYS)
         by_query += np.outer(change, change)
     noise = session_noise(cells, weight, equations.gain, np.exp(z), inverse)
+    effective = noise.effective
+    if log is not None and log.person is not None:
+        squares = _squares_of_people(cells, log, weight, equations, z)
+        by_query = np.diag(two_way_variance(np.diag(by_query), *squares))
+        effective = np.minimum(effective, effective_units(sum_by(log.person, log.sessions)))
     return larger_error(
         by_query,
         n,
         noise.covariance,
-        effective=noise.effective,
+        effective=effective,
         jackknife=True,
         by_position=True,
         click_parts=noise.parts,
     )
+
+
+def _squares_of_people(
+    cells: PositionCounts, log: ClickLog, weight: str, equations: PairEquations, z: FloatArray
+) -> FloatArray:
+    """(2, K) squares of what leaving out each person, and each within a query, does to z.
+
+    A row adds (y - theta_k g) push / n to z, g as in `session_noise`; leverage is the share of the
+    session noise.
+    """
+    k, n, theta = cells.position_index, cells.impressions, np.exp(z)
+    g = cells.by_document(cells.clicks) / np.maximum(cells.by_document(n * theta[k]), 1e-300)
+    chance = np.minimum(theta[k] * g[cells.document_index], 1)
+    cell = cell_of_rows(log, cells.document[cells.document_index], cells.position)
+    rows = np.flatnonzero(cell >= 0)
+    at, count, gap = cell[rows], log.row_count[rows], log.label[rows] - chance[cell[rows]]
+    units = [unit[ragged.list_of_row(log.indptr)[rows]] for unit in clusters_of(log)[1:]]
+    known, squares = (cells.arrays, cells.query, weight == "session", equations.gain, theta), []
+    for row in inverse_laplacian(equations.curvature):
+        push = _by_session(*known, row[None])[-1] / n
+        noise = count * (chance * (1 - chance) * push**2)[at]
+        lost = count * gap * push[at], noise / max(noise.sum(), 1e-300)
+        squares.append([np.sum(left_out(unit, *lost) ** 2) for unit in units])
+    return np.transpose(squares)
 
 
 def without(cells: PositionCounts, weight: str, sums: PairSums, first: int, last: int) -> PairSums:
@@ -269,13 +303,16 @@ def _by_session(
     gain: FloatArray,
     theta: FloatArray,
     inverse: FloatArray,
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Covariance (m, m), its parts by position and their signs (K, m), squares by query (m,)."""
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Covariance (m, m), its parts by position and their signs (K, m), squares by query (m,).
+
+    Last (cells,) what the rate of each adds to the first of the m.
+    """
     indptr, position, impressions, clicks = cells
     depth, m = len(theta), len(inverse)
     M, z, mine, squares = np.zeros((m, m)), np.zeros(m), np.zeros(m), np.zeros(m)
     parts, signs = np.zeros((depth, m)), np.zeros((depth, m))
-    n = len(indptr) - 1
+    n, pushes = len(indptr) - 1, np.zeros(len(position))
     for i in range(n):
         begin, end = indptr[i], indptr[i + 1]
         seen = 0.0
@@ -294,6 +331,7 @@ def _by_session(
                     if push != 0:
                         for x in range(m):
                             z[x] += push * (inverse[x, k] - inverse[x, l])
+            pushes[a] = z[0]
             for x in range(m):
                 part = noise * z[x] * z[x]
                 mine[x] += part
@@ -304,4 +342,4 @@ def _by_session(
         if i + 1 == n or query[i + 1] != query[i]:
             squares += mine * mine
             mine[:] = 0
-    return M, parts, signs, squares
+    return M, parts, signs, squares, pushes

@@ -49,6 +49,7 @@ _FIXES = {
     "log.bad-context": (
         "context is a number or text: write a value of its own, such as 'unknown', into the gaps"
     ),
+    "log.person-missing": "give it an id of its own, or ⟦pass columns={{'person': None}}⟧",
     "log.ranker-missing": "name the system that made the list, or "
     "⟦pass columns={{'ranker': None}}⟧",
     "log.bad-random": (

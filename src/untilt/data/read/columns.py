@@ -1,6 +1,6 @@
 """Which column plays which role, and the typed views of a log: NULL where a value is bad."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -23,6 +23,7 @@ from untilt.data.read.types import (
     is_nan_sql,
     label_sql,
     propensity_sql,
+    text_sql,
     time_sql,
     whole_sql,
 )
@@ -42,10 +43,12 @@ BAD_POSITION = warning("log.bad-position", "{column} is no whole number from {le
 BAD_LABEL = warning("log.bad-label", "{column} is missing, no number, infinite or negative")
 BAD_PROPENSITY = warning("log.bad-propensity", "{column} is no probability above 0 and at most 1")
 BAD_COUNT = warning("log.bad-count", "{column} is no whole number from 1 to {most:,}")
+PERSON_MISSING = warning("log.person-missing", "{column} is missing")
 SESSION_MISSING = warning("log.session-missing", "{column} is missing")
 
 REQUIRED = ("query_id", "session_id", "doc_id", "position")
-OPTIONAL = ("ranker", "timestamp", "count", PROPENSITY)
+OPTIONAL = ("ranker", "timestamp", "count", "person", PROPENSITY)
+PERSON = "person"
 # In place of the position, where a page is a grid: asked for by name, or there without a position.
 CELL = ("row", "column")
 # Taken only where it is asked for by name: a column called random may hold anything.
@@ -111,8 +114,13 @@ class ColumnRoles:
     @property
     def ids(self) -> frozenset[str]:
         """Columns that hold ids."""
-        roles = ("query_id", "session_id", "doc_id", "ranker", VERSION)
+        roles = ("query_id", "session_id", "doc_id", "ranker", VERSION, PERSON)
         return frozenset(self.roles[role] for role in roles if role in self.roles)
+
+
+def optional_of(context: Collection[str]) -> tuple[str, ...]:
+    """The optional roles; a context may be called `person`, and is then no role."""
+    return tuple(role for role in OPTIONAL if role != PERSON or role not in context)
 
 
 def log_layout(
@@ -127,8 +135,9 @@ def log_layout(
     check_mapping(columns, labels, context)
     wanted = [*_place(source, columns), *labels, *context]
     roles = {role: _source_column(source, columns.get(role) or role) for role in wanted}
-    for role in (*OPTIONAL, FLAG, VERSION):
-        theirs = columns.get(role, role if role in OPTIONAL else None)
+    optional = optional_of(context)
+    for role in (*optional, FLAG, VERSION):
+        theirs = columns.get(role, role if role in optional else None)
         # Asked for by name it must be there; under our own name it may be.
         if theirs is not None and (role in columns or source.named(theirs)):
             roles[role] = _source_column(source, theirs)
@@ -237,7 +246,7 @@ def check_mapping(
     columns: Mapping[str, str | None], labels: Sequence[str], context: Sequence[str]
 ) -> None:
     """Raise where a name of ours is taken twice or is none, or one of theirs is no name."""
-    taken = (*REQUIRED, *OPTIONAL, FLAG, VERSION)
+    taken = (*REQUIRED, *optional_of(context), FLAG, VERSION)
     known = (*taken, *CELL, *labels, *context)
     if len(set(known)) < len(known):
         given = f"{list(labels)}" + (f" and context={list(context)}" if context else "")
@@ -342,8 +351,8 @@ class Impressions:
 
     @property
     def context(self) -> list[Field]:
-        """The fields of the context."""
-        return [field for field in self.fields if field.alias.startswith("context_")]
+        """The fields of the context, and that of the person, by which sessions stay apart too."""
+        return [f for f in self.fields if f.alias.startswith("context_") or f.alias == PERSON]
 
     @property
     def has_number_ids(self) -> bool:
@@ -446,6 +455,10 @@ def log_fields(
         bad = warning("log.bad-context", "{column} is missing or not finite")(column=theirs)
         sql = context_sql(types[theirs], name)
         fields.append(Field(f"context_{index}", types[theirs], sql, bad))
+    if PERSON in layout.roles:
+        column = types[layout.roles[PERSON]]
+        sql = column.raw if column.kind == "whole" else text_sql(column)
+        fields.append(Field(PERSON, column, sql, PERSON_MISSING(column=column.name)))
     return (*fields, *_optional_fields(layout, types))
 
 

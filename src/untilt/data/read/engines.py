@@ -34,11 +34,12 @@ from untilt.data.clicklog import PROPENSITY
 from untilt.data.limits import DEEPEST
 from untilt.data.read.columns import (
     FLAG,
-    OPTIONAL,
+    PERSON,
     REQUIRED,
     VERSION,
     ColumnRoles,
     check_mapping,
+    optional_of,
 )
 from untilt.data.read.database import Database
 from untilt.data.read.frames import open_stream
@@ -99,7 +100,7 @@ class CollapseColumns:
     ----------
     cells : columns of which every position has its own value: the document comes first
     needed : those of them that a clean row has (a feature may be missing)
-    shared : columns of which a session has one value: ranker, flag for random order, context
+    shared : columns of which a session has one value: ranker, random flag, person, context
     count : the column of counts; None where every row is one impression
     """
 
@@ -117,7 +118,7 @@ class CollapseColumns:
         roles = layout.roles
         versions = [roles[VERSION]] if VERSION in roles else []
         needed = [roles["doc_id"], *versions, *layout.labels.values()]
-        shared = [roles[role] for role in ("ranker", FLAG) if role in roles]
+        shared = [roles[role] for role in ("ranker", FLAG, PERSON) if role in roles]
         return cls(
             query=roles["query_id"],
             session=roles["session_id"],
@@ -170,8 +171,8 @@ def collapse_sql(
         query with more columns (one for each position and each of document, label and feature)
     dialect : "duckdb", "postgres", "clickhouse" or "spark". Other engines: give `read_log` an Ibis
         table
-    columns, label, labels, context : as in `read_log`. An optional column (ranker, count, random,
-        propensity, version) is taken where `columns` names it: {"ranker": "ranker"}
+    columns, label, labels, context : as in `read_log`. An optional column (ranker, person, count,
+        random, propensity, version) is taken where `columns` names it: {"ranker": "ranker"}
     features : columns of the log that are features, by their names
 
     Examples
@@ -190,7 +191,7 @@ def collapse_sql(
     named = dict(columns or {})
     check_mapping(named, (label, *labels), context)
     roles = {role: named.get(role) or role for role in REQUIRED}
-    for role in (*OPTIONAL, FLAG, VERSION):
+    for role in (*optional_of(context), FLAG, VERSION):
         theirs = named.get(role)
         if theirs is not None and role not in ("timestamp", PROPENSITY):
             roles[role] = theirs

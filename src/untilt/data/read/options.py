@@ -55,7 +55,7 @@ class RowOptions:
         Mapping[str, str | None] | None,
         Option(
             "Where a column has another name, as in query_id=srch_id; random=COLUMN is a flag "
-            "for lists shown in random order. May be repeated.",
+            "for lists shown in random order, person=COLUMN whose session it is. May be repeated.",
             flag="--column", metavar="NAME=COLUMN", typed=list[str], parse=columns_of,
             must="map our names to yours, such as {'query_id': 'srch_id'}",
         ),

@@ -14,6 +14,7 @@ from untilt.data.read.bad_rows import BadRows, ReadReport, cut_lists, examine
 from untilt.data.read.collapse.assemble import NotCleanError, Wanted, assemble
 from untilt.data.read.columns import (
     KEYS,
+    PERSON,
     VERSION,
     ColumnRoles,
     DocumentFields,
@@ -231,7 +232,8 @@ def _read(
     view = None
     if documents is not None:
         create_view(database, view := "document_rows", documents.name, fields.fields, share)
-    names = tuple(log.layout.labels), tuple(request.context)
+    person = (PERSON,) if impressions.has(PERSON) else ()
+    names = tuple(log.layout.labels), (*request.context, *person)
     wanted = Wanted(impressions, fields, *names, request.collapse, request.missing)
     ignored = tuple(name for table in tables for name in table.ignored)
     found, deep = None, None
@@ -356,10 +358,10 @@ def read_log(request: Request) -> ClickLog:
 
     A row has `query_id`, `session_id`, `doc_id`, `position` (from 1) and `click`, and may have
     `ranker` (who made the list), `timestamp`, `count` (sessions that the list stands for) and
-    `propensity` (with which the logging policy showed the document there). The rows of one session
-    and one query are one list; their order means nothing. Lists end at position
-    1,000: rows further down are left out with a `DroppedRowsWarning`. docs/log-format.md tells all
-    of it.
+    `propensity` (with which the logging policy showed the document there), and `person` (whose
+    session it is: intervals then allow for people who come back). The rows of one session and one
+    query are one list; their order means nothing. Lists end at position 1,000: rows further down
+    are left out with a `DroppedRowsWarning`. docs/log-format.md tells all of it.
 
     DuckDB does the work and spills to disk, so the log may be larger than memory. Sessions of a
     query that were alike in all they showed and all that people did become one list with a count;

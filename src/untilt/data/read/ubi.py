@@ -17,6 +17,7 @@ from typing import Any
 
 from untilt._core.declared import is_whole
 from untilt.data.read.bad_rows import N_SHOWN, BadRows, ReadReport
+from untilt.data.read.columns import PERSON
 from untilt.data.read.database import Database, literal, quoted, translated_errors
 from untilt.data.read.files import Files
 from untilt.data.read.json_paths import refuse_missing, texts_of
@@ -121,6 +122,7 @@ _ASKED = {
     "hits": ("query_response_hit_ids", "query_response_object_ids", "doc_ids"),
     "timestamp": ("timestamp",),
     "ranker": (),
+    PERSON: (),
     # How many results stood on the pages before; else the request itself says so.
     "offset": (),
 }
@@ -310,13 +312,13 @@ class _Making:
     @property
     def shared(self) -> tuple[str, ...]:
         """What all requests of a session have in common, beside its query."""
-        return ("ranker", *(f"context_{i}" for i in range(len(self.wanted.context))))
+        return ("ranker", PERSON, *(f"context_{i}" for i in range(len(self.wanted.context))))
 
     def read_both(self) -> None:
         """`ubi_asked` and `ubi_done`."""
         context = {
             name: (self.wanted.columns.get(theirs) or theirs,)
-            for name, theirs in zip(self.shared[1:], self.wanted.context, strict=True)
+            for name, theirs in zip(self.shared[2:], self.wanted.context, strict=True)
         }
         asked = {**self.wanted.paths(_ASKED), **context, "request": ("query",)}
         done = self.wanted.paths(_DONE)
@@ -662,14 +664,14 @@ class _Making:
 
     def write(self, name: str) -> tuple[str, ...]:
         """The table of impressions; its columns."""
-        timed, ranked = self.database.row(
-            "SELECT count(timestamp), count(ranker) FROM ubi_sessions"
-        )
+        optional = ("timestamp", "ranker", PERSON)
+        counts = ", ".join(f"count({each})" for each in optional)
+        known = self.database.row(f"SELECT {counts} FROM ubi_sessions")
         columns = {"query_id": "query_id", "session_id": "session_id", "doc_id": "doc_id"}
         columns["position"] = "position"
         columns |= {n: f"coalesce(label_{i}, 0)" for i, n in enumerate(self.wanted.labels)}
         columns |= {n: f"context_{i}" for i, n in enumerate(self.wanted.context)}
-        columns |= {each: each for each, n in (("timestamp", timed), ("ranker", ranked)) if n}
+        columns |= {each: each for each, n in zip(optional, known, strict=True) if n}
         chosen = ", ".join(f"{sql} AS {quoted(ours)}" for ours, sql in columns.items())
         self.database.run(
             f"CREATE TEMP TABLE {name} AS SELECT {chosen} FROM ubi_shown JOIN ubi_sessions "

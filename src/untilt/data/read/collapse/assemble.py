@@ -26,7 +26,7 @@ from untilt.data.read.collapse.packing import (
     unpacker,
 )
 from untilt.data.read.collapse.runs import RowCode, Seen, pack_runs
-from untilt.data.read.columns import DocumentFields, Impressions, LogSummary
+from untilt.data.read.columns import PERSON, DocumentFields, Impressions, LogSummary
 from untilt.data.read.database import Database
 from untilt.data.read.options import Collapse
 from untilt.data.read.stream import Pieces
@@ -243,7 +243,9 @@ def _number_contexts(database: Database, view: str, wanted: Wanted) -> dict[str,
         f"CREATE OR REPLACE TEMP TABLE contexts AS SELECT *, row_number() OVER (ORDER BY {names}) "
         f"- 1 AS x FROM (SELECT DISTINCT {names} FROM {view})"
     )
-    columns = database.arrays(f"SELECT {names} FROM contexts ORDER BY x")
+    number = f"dense_rank() OVER (ORDER BY {PERSON}) - 1 AS {PERSON}"
+    chosen = ", ".join(number if f.alias == PERSON else f.alias for f in wanted.log.context)
+    columns = database.arrays(f"SELECT {chosen} FROM contexts ORDER BY x")
     return dict(zip(wanted.context, columns.values(), strict=True))
 
 
@@ -358,6 +360,7 @@ def _click_log(
     """The log. Its rules hold by construction, so the arrays are handed over as they are."""
     query_id, doc_id = identifiers(documents.query_id), identifiers(documents.doc_id)
     nothing = np.empty(0, dtype=np.int64)
+    person = contexts.pop(PERSON) if wanted.log.has(PERSON) else None
     empty = ClickLog(
         query_id=query_id[:0],
         doc_id=doc_id[:0],
@@ -382,6 +385,7 @@ def _click_log(
         ranker=lists.ranker if wanted.log.has("ranker") else None,
         ranker_names=rankers,
         time=_times(lists) if wanted.keeps_time else None,
+        person=None if person is None else person.astype(np.int32)[lists.context],
         document=lists.document,
         position=lists.position,
         label=lists.labels[0],
