@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from tests.wall.varying import World, make
 
 from untilt import AdjacentSwap, PivotSwap, read_log
