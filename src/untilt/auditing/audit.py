@@ -14,6 +14,7 @@ from untilt._core.statistics import check_level
 from untilt.auditing import checks
 from untilt.auditing.audit_view import sections_of
 from untilt.auditing.checks import RelevanceProxy, Versions, relevance_proxy, versions_of
+from untilt.auditing.harvested import HarvestedTest, harvested_test
 from untilt.auditing.interventions import Interventions, interventions_of
 from untilt.auditing.leaks import LEAK, Leak, leak_fact, leaking_features, position_features
 from untilt.auditing.next_step import (
@@ -277,6 +278,7 @@ class Audit(Portable, View):
     variation : why positions vary; None where the log does not hold what was shown
     sessions : whether production shows documents to the sessions that want them; None without an
         experiment, whose curve the test needs
+    harvested : whether an experiment agrees with a curve of production's lists; None without one
     """
 
     label_name: str
@@ -303,6 +305,7 @@ class Audit(Portable, View):
     reading: ReadingTests | None = None
     variation: Variation | None = None
     sessions: SessionTest | None = None
+    harvested: HarvestedTest | None = None
     json_properties: ClassVar[tuple[str, ...]] = (
         "is_identified", "comparable", "not_comparable", "next_step", "advice", "verdict", "notes",
         "warnings",
@@ -462,7 +465,8 @@ def audit(log: ClickLog, *, level: float = 0.95, assigned: Assigned = "unknown")
         reading=None if shown.refusal else reading_tests(clicks, level=level),
         variation=variation,
     )
-    return replace(found, sessions=_session_test(found, clicks))
+    harvested = _harvested_test(found, clicks, level) if done.is_used else None
+    return replace(found, sessions=_session_test(found, clicks), harvested=harvested)
 
 
 def _session_test(audit: Audit, clicks: ClickLog) -> SessionTest | None:
@@ -475,6 +479,19 @@ def _session_test(audit: Audit, clicks: ClickLog) -> SessionTest | None:
         estimator = catalog.find("bias", advice.estimator).load()(**advice.options)
         return session_test(production, estimator.fit(clicks).bias_)
     except UntiltError:  # too little of the experiment for a curve: the advice is what it is
+        return None
+
+
+def _harvested_test(audit: Audit, clicks: ClickLog, level: float) -> HarvestedTest | None:
+    """Of the curve that production's lists would give without the experiment, as far as they do."""
+    production = clicks.take(baseline_lists(clicks))
+    reach = comparable_depth(position_graph(production))
+    if audit.variation is None or audit.drifts:
+        return None
+    try:
+        curve = _evidence(production, min(reach, audit.variation.joined_depth), level)
+        return None if curve is None else harvested_test(clicks, audit.interventions, curve)
+    except UntiltError:  # too little in production's lists for a curve
         return None
 
 
@@ -545,9 +562,9 @@ def _notes(audit: Audit) -> Iterator[Fact]:
             shown=coverage.median_shown,
         )
     yield _order(audit.relevance)
-    varies = None if audit.variation is None else audit.variation.fact
-    wanted = None if audit.sessions is None else audit.sessions.fact
-    yield from (each for each in (varies, wanted) if each is not None and each.severity == "note")
+    about = (audit.variation, audit.sessions, audit.harvested)
+    facts = (None if each is None else each.fact for each in about)
+    yield from (each for each in facts if each is not None and each.severity == "note")
 
 
 def _order(proxy: RelevanceProxy) -> Fact:
@@ -593,9 +610,8 @@ def _about_variation(audit: Audit) -> Iterator[Fact]:
     found = None if audit.variation is None else audit.variation.fact
     if found is not None and found.severity != "note" and not _experiments(audit):
         yield found
-    wanted = None if audit.sessions is None else audit.sessions.fact
-    if wanted is not None and wanted.severity != "note":
-        yield wanted
+    tests = (each for each in (audit.sessions, audit.harvested) if each is not None)
+    yield from (each.fact for each in tests if each.rejects)
 
 
 def _about_lists(audit: Audit) -> Iterator[Fact]:
