@@ -51,7 +51,9 @@ AGREES = note(
     "reading.harvested-agrees",
     "Nothing says that a curve of documents which moved would mislead here: " + _TOLD + ".",
 )
-_DIFFERS = "Documents stood higher where they were wanted {how}: " + _TOLD + ", where 1 would agree."
+_DIFFERS = (
+    "Documents stood higher where they were wanted {how}: " + _TOLD + ", where 1 would agree."
+)
 DIFFERS = warning("reading.harvested-differs", _DIFFERS)
 
 
@@ -89,9 +91,7 @@ class HarvestedTest(Portable):
         return DIFFERS(sessions=self.sessions, how=how, **fields)
 
 
-def harvested_test(
-    log: ClickLog, done: Interventions, curve: PositionBias
-) -> HarvestedTest | None:
+def harvested_test(log: ClickLog, done: Interventions, curve: PositionBias) -> HarvestedTest | None:
     """The test of the module for a curve of production's lists; None where nothing can tell."""
     of_row, changed = _units(log, done)
     x, V = log_ratios(curve)

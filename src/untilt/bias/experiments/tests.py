@@ -598,15 +598,18 @@ def _table_moments(unit: AnyArray, arm: IntArray, sessions: IntArray) -> tuple[f
     Mean N (r - 1) (c - 1) / (N - 1) and Haldane's variance, exact if the arms are dealt out to the
     sessions at random. A unit with one session says nothing and is left out.
     """
-    enough = sum_by(arm, sessions)[arm] >= FEWEST_IN_ARM
-    unit, arm, sessions = unit[enough], arm[enough], sessions[enough]
     if len(unit) == 0:
         return 0.0, 0.0, 0.0
     unit = np.unique(unit, return_inverse=True)[1]
     several = sum_by(unit, sessions)[unit] >= 2
-    unit = np.unique(unit[several], return_inverse=True)[1]
-    arm = np.unique(arm[several], return_inverse=True)[1]
-    sessions = sessions[several]
+    # Arms are counted among these: one session of an arm that has two would be an alarm.
+    enough = several & (
+        sum_by(arm[several], sessions[several], arm.max() + 1)[arm] >= FEWEST_IN_ARM
+    )
+    if not enough.any():
+        return 0.0, 0.0, 0.0
+    unit, arm = (np.unique(each[enough], return_inverse=True)[1] for each in (unit, arm))
+    sessions = sessions[enough]
     if sessions.sum() < FEWEST_IN_ARM or unit.max() == 0 or arm.max() == 0:
         return 0.0, 0.0, 0.0
     R, C = sum_by(unit, sessions), sum_by(arm, sessions)
