@@ -204,7 +204,7 @@ IDENTIFIED = note(
 )
 SWAPS_THAT_JOIN = note(
     "audit.swaps-that-join",
-    "The cheapest swaps that would join them: positions {swaps}. A swapped session loses at most "
+    "Swaps that would join them: positions {swaps}. A swapped session loses at most "
     "{most_lost:.2g} clicks on average.",
 )
 ON_COMMAND_LINE = note("audit.on-command-line", "On the command line: `{command}`")
