@@ -108,7 +108,8 @@ def designs(
         days = 1 / (changed * sessions_per_day)
         lost = max(0.0, lost) / changed
         found.append(PlannedDesign(name, explore, information / changed, lost, days))
-    return tuple(sorted(found, key=lambda each: -each.information))
+    told = (each for each in found if each.information > 0)  # not where nothing is to be told
+    return tuple(sorted(told, key=lambda each: -each.information))
 
 
 def table_of(planned: tuple[PlannedDesign, ...]) -> Table:

@@ -135,6 +135,7 @@ def _units(log: ClickLog, done: Interventions) -> tuple[IntArray, int]:
         unit[inside] = (stratum[owner] * size + rank_before_swap(log, swapped))[inside]
         changed |= swapped[:, 1] > 0
     if done.shuffled_depth:
+        assert log.ranker is not None
         shuffled = shuffled_lists(log, None)
         tops = np.array([top_of(name) or done.shuffled_depth for name in log.ranker_names])
         inside = shuffled[owner] & (log.position <= np.minimum(tops, log.depth)[log.ranker][owner])

@@ -28,8 +28,9 @@ from untilt.views import Section, Table, Tile, View
 TEST_FIRST = note(
     "plan.test-first",
     "Few sessions test whether a curve of documents that moved may be trusted: {name} in "
-    "{share:.0%} of the sessions until {to_test:,} are changed ({test_days:.3g} days); {to_decide:,} "
-    "decide ({decide_days:.3g} days). `untilt serve RANKER --explore {explore}` does so.",
+    "{share:.0%} of the sessions until {to_test:,} are changed ({test_days:.3g} days). After "
+    "{to_decide:,} ({decide_days:.3g} days) the experiment decides alone. A server does so with "
+    "`untilt serve RANKER --explore {explore}`",
 )
 
 SERVE = note(
@@ -198,11 +199,13 @@ class Plan(Portable, View):
             name=self.estimator.partition("(")[0],
         )
         curve = Table(header, rows, caption, text_columns=(0, 4))
+        whole_curve = Section(
+            "plan", "To measure a curve", tiles=tiles, tables=(curve,), notes=self.notes
+        )
+        if not self.designs:
+            return [whole_curve]
         table, notes = table_of(self.designs), (TEST_FIRST(**self.designs[0].fields),)
-        return [
-            Section("designs", "To test a curve", tables=(table,), notes=notes),
-            Section("plan", "To measure one", tiles=tiles, tables=(curve,), notes=self.notes),
-        ]
+        return [Section("designs", "To test one", tables=(table,), notes=notes), whole_curve]
 
 
 def plan_swaps(
