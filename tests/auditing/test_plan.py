@@ -372,7 +372,7 @@ def test_position_1_with_others_takes_the_fewest_sessions_and_a_server_draws_it(
     for each in found.designs:
         arms = parse_exploration(each.explore).arms
         assert sum(arm.probability for arm in arms) == pytest.approx(EXPLORED)
-    fields = found.view()[0].notes[0].fields
+    fields = as_fact(found.view()[0].notes[0]).fields
     assert fields["test_days"] == pytest.approx(best.to_test / EXPLORED / 4000)
     halved = plan(np.array(RATES) / 2, examination=PowerLaw(0.8)).designs[0]
     assert halved.to_test == pytest.approx(2 * best.to_test, rel=0.01)

@@ -52,7 +52,8 @@ AGREES = note(
     "Nothing says that a curve of documents which moved would mislead here: " + _TOLD + ".",
 )
 _DIFFERS = (
-    "Documents stood higher where they were wanted {how}: " + _TOLD + ", where 1 would agree."
+    "A curve of documents which moved is off here, as where they stand higher when they are wanted "
+    "{how}: " + _TOLD + ", where 1 would agree."
 )
 DIFFERS = warning("reading.harvested-differs", _DIFFERS)
 

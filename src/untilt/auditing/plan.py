@@ -205,7 +205,7 @@ class Plan(Portable, View):
         if not self.designs:
             return [whole_curve]
         table, notes = table_of(self.designs), (TEST_FIRST(**self.designs[0].fields),)
-        return [Section("designs", "To test one", tables=(table,), notes=notes), whole_curve]
+        return [Section("designs", "To test a curve", tables=(table,), notes=notes), whole_curve]
 
 
 def plan_swaps(
