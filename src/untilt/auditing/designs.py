@@ -12,7 +12,6 @@ curve harvested from the log, or a guess.
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import numpy as np
 
@@ -38,103 +37,73 @@ class PlannedDesign(Portable):
     ----------
     name, explore : what is done, and the option of `untilt serve` that does it
     information : I_1, about the power b
-    lost_per_session : clicks that a changed session loses
-    days_per_session : that one changed session takes
+    to_test, to_decide : changed sessions that test a harvested curve, and that decide without one
+    test_days, decide_days : how long that takes
+    clicks_lost : by the sessions of the test
     """
 
     name: str
     explore: str
     information: float
-    lost_per_session: float
-    days_per_session: float
-    json_properties: ClassVar[tuple[str, ...]] = ("to_test", "to_decide")
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """For a sentence."""
-        days = self.days_per_session
-        return {
-            "name": self.name, "explore": self.explore, "share": EXPLORED,
-            "to_test": self.to_test, "test_days": self.to_test * days,
-            "to_decide": self.to_decide, "decide_days": self.to_decide * days,
-        }  # fmt: skip
-
-    def std_error(self, changed: float) -> float:
-        """Of b after so many changed sessions."""
-        return 1 / math.sqrt(changed * self.information)
-
-    @property
-    def to_test(self) -> int:
-        """Changed sessions that test a harvested curve."""
-        return math.ceil(1 / (self.information * TO_TEST**2))
-
-    @property
-    def to_decide(self) -> int:
-        """Changed sessions that measure the curve well enough for a decision."""
-        return math.ceil(1 / (self.information * TO_DECIDE**2))
+    to_test: int
+    to_decide: int
+    test_days: float
+    decide_days: float
+    clicks_lost: float
 
 
 def designs(
     traffic: Traffic, theta: FloatArray, sessions_per_day: float
 ) -> tuple[PlannedDesign, ...]:
-    """The designs of a small experiment down to the end of a curve, fewest sessions first."""
+    """The designs of a small experiment down to the end of a curve, fewest sessions first.
+
+    Of each: rho of its units, and how many sessions show them where, of all that could be drawn for
+    a swap; of the changed ones where all are shuffled, so that chance makes one unit of them.
+    """
     depth = min(DEEPEST, traffic.depth, len(theta))
     reach, theta = traffic.reach[:depth], theta[:depth]
-    rho = np.minimum(traffic.click_rate[:depth] / theta, 1.0)
-    to = "" if depth == DEEPEST else f":{depth}"
-    neighbours = [(k, k + 1) for k in range(1, depth)]
-    kinds = {
-        f"swap position 1 with another of the first {depth}": (
-            f"pivot:{EXPLORED}{to}", _swapped([(1, k) for k in range(2, depth + 1)], reach),
-        ),
-        "swap positions 1 and 2": (f"swaps:1-2={EXPLORED}", _swapped([(1, 2)], reach)),
-        f"swap neighbours of the first {depth}": (
-            f"swap-adjacent:{EXPLORED}{to}", _swapped(neighbours, reach),
-        ),
-        f"shuffle the first {depth}": (f"shuffle-top-{depth}:{EXPLORED}", None),
+    rho, share = np.minimum(traffic.click_rate[:depth] / theta, 1.0), EXPLORED
+    ending, first = "" if depth == DEEPEST else f":{depth}", f"of the first {depth}"
+    pairs = {
+        (f"swap position 1 with another {first}", f"pivot:{share}{ending}"):
+            [(1, k) for k in range(2, depth + 1)],
+        ("swap positions 1 and 2", f"swaps:1-2={share}"): [(1, 2)],
+        (f"swap neighbours {first}", f"swap-adjacent:{share}{ending}"):
+            [(k, k + 1) for k in range(1, depth)],
     }  # fmt: skip
+    kinds = [(*told, rho, *_swapped(swaps, reach), 1.0) for told, swaps in pairs.items()]
+    mean, shuffle = np.array([reach @ rho / reach.sum()]), f"shuffle-top-{depth}:{share}"
+    kinds.append((f"shuffle the first {depth}", shuffle, mean, share * reach[None], share, share))
     found = []
-    for name, (explore, placed) in kinds.items():
-        if placed is None:  # chance alone places documents, so all are one unit
-            changed, shown = EXPLORED, EXPLORED * reach[None, :]
-            mean = np.array([reach @ rho / reach.sum()])
-            information = _information(shown, mean, theta)
-            lost = EXPLORED * float(reach * theta @ (rho - mean))
-        else:
-            changed = EXPLORED * float(placed[1])
-            information = _information(placed[0], rho, theta)
-            lost = float(rho @ (np.diag(reach) - placed[0]) @ theta)
+    for name, explore, of_unit, shown, changed, part in kinds:
+        m, x = shown * of_unit[:, None] * theta, np.log(theta)
+        information = float(np.sum(m * (x - (m @ x / m.sum(axis=1))[:, None]) ** 2)) / changed
+        if not information > 0:  # a curve that does not fall: there is nothing to tell
+            continue
+        test, decide = (math.ceil(1 / (information * e**2)) for e in (TO_TEST, TO_DECIDE))
+        lost = max(0.0, part * float(reach * rho @ theta) - float(m.sum())) / changed
         days = 1 / (changed * sessions_per_day)
-        lost = max(0.0, lost) / changed
-        found.append(PlannedDesign(name, explore, information / changed, lost, days))
-    told = (each for each in found if each.information > 0)  # not where nothing is to be told
-    return tuple(sorted(told, key=lambda each: -each.information))
+        found.append(PlannedDesign(
+            name, explore, information, test, decide, test * days, decide * days, test * lost
+        ))  # fmt: skip
+    return tuple(sorted(found, key=lambda each: each.to_test))
+
+
+def _swapped(pairs: list[tuple[int, int]], reach: FloatArray) -> tuple[FloatArray, float]:
+    """(K, K) sessions that show rank j at k, and the share of all that is swapped."""
+    shown, moved = np.diag(reach), [EXPLORED / len(pairs) * float(reach[b - 1]) for _, b in pairs]
+    for (a, b), share in zip(pairs, moved, strict=True):
+        shown[[a - 1, b - 1], [a - 1, b - 1]] -= share
+        shown[[a - 1, b - 1], [b - 1, a - 1]] += share
+    return shown, sum(moved)
 
 
 def table_of(planned: tuple[PlannedDesign, ...]) -> Table:
     """The designs side by side."""
     rows = tuple(
-        (each.name, whole(each.to_test), whole(each.to_decide),
-         number(each.to_test * each.lost_per_session, 1), each.explore)
-        for each in planned
-    )  # fmt: skip
+        (d.name, whole(d.to_test), whole(d.to_decide), number(d.clicks_lost, 1), d.explore)
+        for d in planned
+    )
     header = ("experiment", "sessions to test", "to decide", "clicks lost to test", "--explore")
     caption = "Changed sessions that test a curve of documents that moved, and that decide"
     return Table(header, rows, caption, text_columns=(0, 4))
-
-
-def _swapped(pairs: list[tuple[int, int]], reach: FloatArray) -> tuple[FloatArray, float]:
-    """(K, K) sessions that show rank j at k, and the share of the drawn ones that reach so far."""
-    shown = np.diag(reach)
-    for a, b in pairs:
-        moved = EXPLORED / len(pairs) * reach[b - 1]
-        shown[[a - 1, b - 1], [a - 1, b - 1]] -= moved
-        shown[[a - 1, b - 1], [b - 1, a - 1]] += moved
-    return shown, float(np.mean([reach[b - 1] for _, b in pairs]))
-
-
-def _information(shown: FloatArray, rho: FloatArray, theta: FloatArray) -> float:
-    """sum_jk m (x_k - x_j)^2, m = shown rho_j theta_k."""
-    m, x = shown * rho[:, None] * theta, np.log(theta)
-    mean = m @ x / m.sum(axis=1)
-    return float(np.sum(m * (x - mean[:, None]) ** 2))

@@ -17,7 +17,7 @@ g_k = -b sum_j m_jk (x_k - x_j) / I. Right as a test of b = 1; as a curve theta_
 as the shape of theta_h.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from scipy import special
@@ -28,13 +28,7 @@ from untilt._core.portable import Portable
 from untilt.auditing.interventions import Interventions
 from untilt.auditing.scores import Score
 from untilt.bias.curve import PositionBias
-from untilt.bias.experiments.assignment import (
-    experiments_of,
-    rank_before_swap,
-    shuffled_lists,
-    swapped_lists,
-    top_of,
-)
+from untilt.bias.experiments import assignment
 from untilt.bias.log_ratios import log_ratios
 from untilt.data.clicklog import ClickLog
 from untilt.facts import Fact, note, warning
@@ -85,11 +79,8 @@ class HarvestedTest(Portable):
     @property
     def fact(self) -> Fact:
         """The finding."""
-        fields = {name: getattr(self, name) for name in ("power", "low", "high", "p_value")}
-        if not self.rejects:
-            return AGREES(sessions=self.sessions, **fields)
         how = "more" if self.power < 1 else "less"
-        return DIFFERS(sessions=self.sessions, how=how, **fields)
+        return (DIFFERS if self.rejects else AGREES)(how=how, **asdict(self))
 
 
 def harvested_test(log: ClickLog, done: Interventions, curve: PositionBias) -> HarvestedTest | None:
@@ -103,15 +94,12 @@ def harvested_test(log: ClickLog, done: Interventions, curve: PositionBias) -> H
     c = log.label[used] * n
     cell, cell_of_row = np.unique(unit * len(x) + k, return_inverse=True)
     cells = (sum_by(cell_of_row, each) for each in (n, c))
-    fitted = _power(cell // len(x), x[cell % len(x)], *cells)
-    if fitted is None:
-        return None
-    b, rho, mean = fitted
+    b, rho, mean = _power(cell // len(x), x[cell % len(x)], *cells)
     gap, p = x[k] - mean[unit], np.minimum(rho[unit] * np.exp(b * x[k]), 1.0)
     own = np.unique(query, return_inverse=True)[1]
     terms = ((c - n * p) * gap, n * p * (1 - p) * gap**2, n * p * gap**2)
     score = Score(*(sum_by(own, each) for each in terms))
-    if not score.is_possible:
+    if not (abs(b) < STEEPEST and score.is_possible):
         return None
     total = score.information.sum()
     g = -b * sum_by(k, n * p * gap, len(x)) / total
@@ -128,18 +116,18 @@ def _units(log: ClickLog, done: Interventions) -> tuple[IntArray, int]:
     """(rows,) the unit of each row, -1 where chance moved nothing; and the sessions changed."""
     owner, size = ragged.list_of_row(log.indptr), log.depth + 1
     last = log.position[np.maximum(log.indptr[1:], 1) - 1]
-    stratum = experiments_of(log) * size + last
+    stratum = assignment.experiments_of(log) * size + last
     unit, changed = np.full(len(owner), -1, dtype=np.int64), np.zeros(log.n_lists, dtype=bool)
     if done.swapped and done.swaps_are_right:
-        part, swapped = swapped_lists(log, None)
-        inside = part[owner]
-        unit[inside] = (stratum[owner] * size + rank_before_swap(log, swapped))[inside]
+        part, swapped = assignment.swapped_lists(log, None)
+        rank, inside = assignment.rank_before_swap(log, swapped), part[owner]
+        unit[inside] = (stratum[owner] * size + rank)[inside]
         changed |= swapped[:, 1] > 0
     if done.shuffled_depth:
         assert log.ranker is not None
-        shuffled = shuffled_lists(log, None)
-        tops = np.array([top_of(name) or done.shuffled_depth for name in log.ranker_names])
-        inside = shuffled[owner] & (log.position <= np.minimum(tops, log.depth)[log.ranker][owner])
+        shuffled = assignment.shuffled_lists(log, None)
+        named = [assignment.top_of(name) or done.shuffled_depth for name in log.ranker_names]
+        inside = shuffled[owner] & (log.position <= np.array(named)[log.ranker][owner])
         several = (int(stratum.max()) + 1) * (size + log.ranker)  # none is a unit of swaps
         unit[inside] = (several + stratum)[owner][inside]
         changed |= shuffled
@@ -148,19 +136,17 @@ def _units(log: ClickLog, done: Interventions) -> tuple[IntArray, int]:
 
 def _power(
     unit: IntArray, x: FloatArray, n: FloatArray, c: FloatArray
-) -> tuple[float, FloatArray, FloatArray] | None:
-    """b at its best by cells, and rho and the mean of x by unit. None where no b is best."""
-    clicks, b = sum_by(unit, c), 1.0
+) -> tuple[float, FloatArray, FloatArray]:
+    """b at its best by cells, and rho and the mean of x by unit; b is infinite where none is."""
+    clicks, b, step = sum_by(unit, c), 1.0, 1.0
     for _ in range(STEPS):
         rho = clicks / sum_by(unit, n * np.exp(b * x))
         m = rho[unit] * n * np.exp(b * x)
         mean = sum_by(unit, m * x) / np.maximum(clicks, 1e-300)
         gap = x - mean[unit]
-        information = float(np.sum(m * gap**2))
-        if not information > 0 or abs(b) > STEEPEST:
-            return None
+        information = max(float(np.sum(m * gap**2)), 1e-300)
         step = float(np.clip(np.sum(c * gap) / information, -1, 1))
-        if abs(step) < 1e-9:
-            return b, rho, mean
+        if abs(step) < 1e-9 or abs(b) > STEEPEST:
+            break
         b += step
-    return None
+    return b, rho, mean

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from untilt._core.portable import Portable
 from untilt._core.statistics import normal_quantile
 from untilt._core.words import number, whole
 from untilt.auditing import swap_design
-from untilt.auditing.designs import PlannedDesign, designs, table_of
+from untilt.auditing.designs import EXPLORED, PlannedDesign, designs, table_of
 from untilt.auditing.swap_design import Widths, check_assurance
 from untilt.bias.given import Examination, as_examination
 from untilt.bias.harvesting.harvesting import AllPairs
@@ -199,13 +199,12 @@ class Plan(Portable, View):
             name=self.estimator.partition("(")[0],
         )
         curve = Table(header, rows, caption, text_columns=(0, 4))
-        whole_curve = Section(
-            "plan", "To measure a curve", tiles=tiles, tables=(curve,), notes=self.notes
-        )
+        measured = Section("plan", "To measure it", tiles=tiles, tables=(curve,), notes=self.notes)
         if not self.designs:
-            return [whole_curve]
-        table, notes = table_of(self.designs), (TEST_FIRST(**self.designs[0].fields),)
-        return [Section("designs", "To test a curve", tables=(table,), notes=notes), whole_curve]
+            return [measured]
+        table, best = table_of(self.designs), asdict(self.designs[0])
+        told = (TEST_FIRST(share=EXPLORED, **best),)
+        return [Section("designs", "To test a curve", tables=(table,), notes=told), measured]
 
 
 def plan_swaps(
