@@ -1,6 +1,7 @@
 """What a log says about position bias, what is wrong with it, and what to do next."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -465,34 +466,24 @@ def audit(log: ClickLog, *, level: float = 0.95, assigned: Assigned = "unknown")
         reading=None if shown.refusal else reading_tests(clicks, level=level),
         variation=variation,
     )
-    harvested = _harvested_test(found, clicks, level) if done.is_used else None
-    return replace(found, sessions=_session_test(found, clicks), harvested=harvested)
+    return _with_experiment(found, clicks, level)
 
 
-def _session_test(audit: Audit, clicks: ClickLog) -> SessionTest | None:
-    """By the curve of the experiment that the advice rests on, on production's lists."""
-    production = clicks.take(baseline_lists(clicks))
-    if not _experiments(audit) or not production.n_lists:
-        return None
-    advice = audit.advice
-    try:
-        estimator = catalog.find("bias", advice.estimator).load()(**advice.options)
-        return session_test(production, estimator.fit(clicks).bias_)
-    except UntiltError:  # too little of the experiment for a curve: the advice is what it is
-        return None
-
-
-def _harvested_test(audit: Audit, clicks: ClickLog, level: float) -> HarvestedTest | None:
-    """Of the curve that production's lists would give without the experiment, as far as they do."""
-    production = clicks.take(baseline_lists(clicks))
-    reach = comparable_depth(position_graph(production))
-    if audit.variation is None or audit.drifts:
-        return None
-    try:
-        curve = _evidence(production, min(reach, audit.variation.joined_depth), level)
-        return None if curve is None else harvested_test(clicks, audit.interventions, curve)
-    except UntiltError:  # too little in production's lists for a curve
-        return None
+def _with_experiment(audit: Audit, clicks: ClickLog, level: float) -> Audit:
+    """With what an experiment says of production's lists, where it is enough for a curve."""
+    production, advice = clicks.take(baseline_lists(clicks)), audit.advice
+    if _experiments(audit) and production.n_lists:
+        with suppress(UntiltError):
+            estimator = catalog.find("bias", advice.estimator).load()(**advice.options)
+            wanted = session_test(production, estimator.fit(clicks).bias_)
+            audit = replace(audit, sessions=wanted)
+    if audit.interventions.is_used and audit.variation is not None:
+        reach = min(comparable_depth(position_graph(production)), audit.variation.joined_depth)
+        with suppress(UntiltError):
+            curve = _evidence(production, reach, level)
+            told = None if curve is None else harvested_test(clicks, audit.interventions, curve)
+            audit = replace(audit, harvested=told)
+    return audit
 
 
 def _check(log: ClickLog) -> None:

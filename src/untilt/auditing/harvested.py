@@ -137,8 +137,8 @@ def _units(log: ClickLog, done: Interventions) -> tuple[IntArray, int]:
 def _power(
     unit: IntArray, x: FloatArray, n: FloatArray, c: FloatArray
 ) -> tuple[float, FloatArray, FloatArray]:
-    """b at its best by cells, and rho and the mean of x by unit; b is infinite where none is."""
-    clicks, b, step = sum_by(unit, c), 1.0, 1.0
+    """b at its best by cells, beyond STEEPEST where none is; rho and the mean of x by unit."""
+    clicks, b = sum_by(unit, c), 1.0
     for _ in range(STEPS):
         rho = clicks / sum_by(unit, n * np.exp(b * x))
         m = rho[unit] * n * np.exp(b * x)

@@ -202,9 +202,9 @@ class Plan(Portable, View):
         measured = Section("plan", "To measure it", tiles=tiles, tables=(curve,), notes=self.notes)
         if not self.designs:
             return [measured]
-        table, best = table_of(self.designs), asdict(self.designs[0])
+        tables, best = (table_of(self.designs),), asdict(self.designs[0])
         told = (TEST_FIRST(share=EXPLORED, **best),)
-        return [Section("designs", "To test a curve", tables=(table,), notes=told), measured]
+        return [Section("designs", "To test a curve", tables=tables, notes=told), measured]
 
 
 def plan_swaps(
