@@ -167,9 +167,9 @@ def test_the_verdict_names_the_groups_and_the_swaps(audits):
     assert apart.code == "audit.positions-apart"
     assert apart.fields["positions"] == (5, 6, 7, 8, 9, 10)
     assert joining.code == "audit.swaps-that-join"
-    assert joining.fields["pairs"][:2] == ((4, 5), (5, 6))
+    assert joining.fields["pairs"][:2] == ((1, 5), (1, 6))
     assert [(swap.upper, swap.lower) for swap in split.graph.swaps] == [
-        (k, k + 1) for k in range(4, 10)
+        (1, k) for k in range(5, 11)
     ]
     whole = audits["harvest"]
     assert whole.is_identified

@@ -31,6 +31,14 @@ def test_a_file_of_an_audit_recommends_the_same(audits):
     assert again.next_step == seen.next_step
 
 
+def test_the_experiment_that_would_tell_swaps_position_1_with_others_in_few_sessions():
+    log = fixed_lists(0, n_queries=100)
+    advice = audit(replace(log, features=None)).advice
+    assert advice.command == "untilt plan LOG"
+    fields = next(p for p in advice.why.parts if p.code == "audit.swap-positions").fields
+    assert fields == {"pairs": tuple((1, k) for k in range(2, 11)), "share": 0.02}
+
+
 @pytest.mark.parametrize(
     ("kind", "old", "new"),
     [

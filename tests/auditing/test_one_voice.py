@@ -33,7 +33,7 @@ RECOMMENDATIONS = {
 }  # fmt: skip
 # How to carry out what a page is about: steps of a swap experiment, and what to do about a ranker
 # that serves now.
-STEPS = {"plan.serve", "plan.log-swaps", "plan.draw-by-session"}
+STEPS = {"plan.test-first", "plan.serve", "plan.log-swaps", "plan.draw-by-session"}
 OF_OTHER_PAGES = ("serving", "simulation")
 
 

@@ -1,26 +1,34 @@
 """Plans against arithmetic by hand, and against experiments simulated just as they say."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.wall.varying import World, make
 
 from untilt import (
     AdjacentSwap,
+    AllPairs,
     ClickLog,
+    KnownBias,
     PivotSwap,
     PowerLaw,
     UntiltError,
     make_judged,
     plan_swaps,
+    read_log,
     simulate,
 )
+from untilt.auditing.designs import EXPLORED
+from untilt.auditing.harvested import harvested_test
+from untilt.auditing.interventions import interventions_of
 from untilt.auditing.plan import Plan
 from untilt.auditing.swap_design import Traffic, allocation, log_variance, pivot_design, traffic_of
 from untilt.bias.log_ratios import from_log_ratios
 from untilt.errors import DepthError, IdentifiabilityError, OptionError
 from untilt.facts import as_fact
+from untilt.serving.explore import parse_exploration
 from untilt.simulation.behaviour import Display
 from untilt.simulation.protocols import DLA, Swap
 
@@ -335,6 +343,59 @@ def test_rare_queries_take_more_sessions_and_the_plan_knows():
     ]
     ratio = np.mean(measured, axis=0)[1:] / found.expected_width[1:]
     assert np.all((ratio > 0.85) & (ratio < 1.25)), ratio
+
+
+# ---- few sessions, to test a curve
+
+
+def test_what_a_swap_of_two_positions_tells_by_hand():
+    """Each rank tells as much as two groups that share its clicks: m_1 m_2 / (m_1 + m_2) x^2."""
+    rate, theta, s = np.array([0.4, 0.1]), np.array([1.0, 0.4]), EXPLORED
+    rho = rate / theta
+    usual = rho * theta * (1 - s)
+    moved = rho * theta[::-1] * s
+    by_hand = np.sum(usual * moved / (usual + moved)) * np.log(0.4) ** 2 / s
+    found = plan(rate, examination=theta).designs
+    assert [each.information for each in found[:3]] == pytest.approx([by_hand] * 3)
+    both = rho.mean() * theta  # in random order both are one group
+    shuffled = both.prod() / both.sum() * np.log(0.4) ** 2
+    assert found[3].information == pytest.approx(shuffled)
+    lost = (1 - 0.4) * (rho[0] - rho[1])
+    assert [each.clicks_lost for each in found[:3]] == pytest.approx([found[0].to_test * lost] * 3)
+    assert found[3].clicks_lost == pytest.approx(found[3].to_test * lost / 2)
+
+
+def test_position_1_with_others_takes_the_fewest_sessions_and_a_server_draws_it():
+    found = plan(RATES, examination=PowerLaw(0.8), sessions_per_day=4000)
+    best, *others = found.designs
+    assert best.explore == "pivot:0.02:4"
+    assert all(best.to_test < other.to_test for other in others)
+    assert best.to_decide == pytest.approx(best.to_test * (0.082 / 0.045) ** 2, rel=0.01)
+    for each in found.designs:
+        arms = parse_exploration(each.explore).arms
+        assert sum(arm.probability for arm in arms) == pytest.approx(EXPLORED)
+    fields = as_fact(found.view()[0].notes[0]).fields
+    assert fields["test_days"] == pytest.approx(best.to_test / EXPLORED / 4000)
+    halved = plan(np.array(RATES) / 2, examination=PowerLaw(0.8)).designs[0]
+    assert halved.to_test == pytest.approx(2 * best.to_test, rel=0.01)
+    assert plan(RATES, examination=np.ones(4)).designs == ()
+
+
+def test_the_planned_sessions_reach_the_planned_error():
+    """300 or so swaps among production's sessions, of a log that documents moved in."""
+    usual = World(noise=0.6)
+    log = read_log(make(usual, 0).frame, features=[], threads=1)
+    design = plan(log).designs[0]
+    curve = AllPairs().fit(log).bias_.examination
+    sessions = round(design.to_test / EXPLORED)
+    errors = []
+    for seed in range(3):
+        world = replace(usual, swapped=EXPLORED, sessions=sessions)
+        made = read_log(make(world, 50 + seed).frame, features=[], threads=1)
+        found = harvested_test(made, interventions_of(made), KnownBias(curve))
+        errors.append(found.std_error * np.sqrt(found.sessions / design.to_test))
+    assert 0.9 < np.mean(errors) / 0.082 < 1.2
+    assert 250 < design.to_test * log.ctr_by_position().rate.sum() < 350
 
 
 # ---- words and errors

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.wall.varying import World, make
 
-from untilt import AdjacentSwap, PivotSwap
+from untilt import AdjacentSwap, PivotSwap, read_log
 from untilt.bias.experiments.assignment import swapped_lists
 from untilt.bias.experiments.tests import _table_moments, swap_facts
 from untilt.errors import IdentifiabilityError
@@ -123,6 +124,32 @@ def test_queries_asked_once_without_features_are_believed(make_log, rng):
     assert codes(facts_of(log)) == ["bias.swaps-untested"]
 
 
+# Why lists of one query differ, and whether usual lists come again often enough to compare with.
+LISTS_DIFFER = {
+    "every session": (World(noise=0.6), False),
+    "a little": (World(noise=0.2), True),
+    "stock": (World("stock", 0.5), True),
+    "rankers": (World(rankers=3), True),
+}
+
+
+@pytest.mark.parametrize("kind", LISTS_DIFFER)
+@pytest.mark.parametrize("is_swap", [True, False])
+def test_swaps_of_lists_that_differ_between_sessions(kind, is_swap):
+    """Honest swaps pass; shuffles that are called swaps are found wherever lists come again."""
+    world, come_again = LISTS_DIFFER[kind]
+    for seed in range(3):
+        frame = make(replace(world, swapped=0.1, sessions=8000), seed).frame
+        if not is_swap:
+            rng, rows = np.random.default_rng(seed), np.arange(len(frame)).reshape(-1, 10)
+            changed = frame["ranker"].to_numpy()[rows[:, 0]] != "base"
+            rows[changed] = rng.permuted(rows[changed], axis=1)
+            frame["doc_id"] = frame["doc_id"].to_numpy()[rows.ravel()]
+        found = codes(facts_of(read_log(frame, features=[], threads=1)))
+        assert ("bias.swap-lists" in found) == (come_again and not is_swap)
+        assert ("bias.swap-lists-untested" in found) == (not come_again)
+
+
 def test_a_share_that_depends_on_the_query_is_found(make_log, rng):
     """Compared by length it is refused; documents compared with themselves stay right."""
     log = experiment(make_log, rng, share=lambda q: 0.3 if q % 2 else 0.7)
@@ -167,7 +194,7 @@ def test_a_swap_that_depends_on_the_documents_is_found_with_one_session_per_quer
         [rng.normal(size=log.n_documents), np.where(log.doc_id == 1, better[log.doc_query], 0.0)]
     )
     found = facts_of(with_features(log, table))
-    assert codes(found) == ["bias.swap-feature"]
+    assert codes(found) == ["bias.swap-feature", "bias.swap-lists-untested"]
     assert found[0].fields["feature"] == "f1"
     assert found[0].fields["correlation"] > 0.2
     with pytest.raises(IdentifiabilityError, match="depends on the documents"):

@@ -15,6 +15,7 @@ import untilt as ut
 from untilt.cli.main import app
 from untilt.errors import FileFormatError, OptionError
 from untilt.serving.collect import collect
+from untilt.serving.explore import NOT_DRAWN, parse_exploration
 from untilt.serving.journal import Journal, segments
 from untilt.serving.options import Settings
 from untilt.serving.wire import Feedback, Names, Shown, hashed, pack
@@ -298,6 +299,36 @@ def test_a_rate_that_was_changed_is_not_pooled(tmp_path):
     pooled = replace(log, ranker_names=tuple(n.partition("@")[0] for n in log.ranker_names))
     wrong = ut.PivotSwap(2, check=False).fit(pooled).bias_
     assert np.any((wrong.high < theta) | (wrong.low > theta))
+
+
+def test_swaps_of_position_1_within_their_cost_test_a_harvested_curve(tmp_path):
+    """Lists that would lose more than the cap stay as they are; the rest is read by its names."""
+    theta, rng, records = np.array([1.0, 0.6, 0.4, 0.3]), np.random.default_rng(0), []
+    exploration = parse_exploration("pivot:0.3:4", salt="s", most_lost=0.04)
+    worth = rng.uniform(0.05, 0.9, size=(30, 4))
+    for i in range(6000):
+        q = int(rng.integers(30))
+        order = np.argsort(-worth[q] - 0.3 * rng.normal(size=4))
+        takes_part = exploration.is_affordable(4, theta, worth[q][order])
+        drawn = exploration.draw(f"visit {i}", 4) if takes_part else NOT_DRAWN
+        order = order if drawn.order is None else order[list(drawn.order)]
+        names, time = [f"{q} {d}" for d in order], MONDAY + i
+        text = exploration.text if takes_part else ""
+        records.append(shown(f"{i}", *names, time=time, query=f"q{q}", ranker=drawn.ranker,
+                             experiment=text, probability=drawn.probability))  # fmt: skip
+        records += [clicked(f"{i} {k}", f"{i}", names[k], time=time)
+                    for k in np.flatnonzero(rng.random(4) < theta * worth[q][order])]  # fmt: skip
+    write(tmp_path / "log", *records)
+    collect(tmp_path / "log", tmp_path / "out")
+    log = ut.read_log(tmp_path / "out", features=[])
+    arms = {"base", *(f"swap:1-{k}" for k in (2, 3, 4))}
+    assert set(log.ranker_names) == {"production", *(f"{arm}@pivot:0.3:4" for arm in arms)}
+    found = ut.audit(log)
+    assert found.advice.estimator == "PivotSwap"
+    bias = ut.PivotSwap().fit(log).bias_
+    assert np.all((bias.low <= theta) & (theta <= bias.high))
+    assert 0.7 < found.harvested.low < 1 < found.harvested.high < 1.4
+    assert found.harvested.sessions == sum(found.interventions.swapped.values())
 
 
 def test_records_of_a_newer_version_are_refused(tmp_path):

@@ -1,6 +1,7 @@
 """What a log says about position bias, what is wrong with it, and what to do next."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -14,6 +15,7 @@ from untilt._core.statistics import check_level
 from untilt.auditing import checks
 from untilt.auditing.audit_view import sections_of
 from untilt.auditing.checks import RelevanceProxy, Versions, relevance_proxy, versions_of
+from untilt.auditing.harvested import HarvestedTest, harvested_test
 from untilt.auditing.interventions import Interventions, interventions_of
 from untilt.auditing.leaks import LEAK, Leak, leak_fact, leaking_features, position_features
 from untilt.auditing.next_step import (
@@ -203,7 +205,7 @@ IDENTIFIED = note(
 )
 SWAPS_THAT_JOIN = note(
     "audit.swaps-that-join",
-    "The cheapest swaps that would join them: positions {swaps}. A swapped session loses at most "
+    "Swaps that would join them: positions {swaps}. A swapped session loses at most "
     "{most_lost:.2g} clicks on average.",
 )
 ON_COMMAND_LINE = note("audit.on-command-line", "On the command line: `{command}`")
@@ -279,6 +281,7 @@ class Audit(Portable, View):
     variation : why positions vary; None where the log does not hold what was shown
     sessions : whether production shows documents to the sessions that want them; None without an
         experiment, whose curve the test needs
+    harvested : whether an experiment agrees with a curve of production's lists; None without one
     """
 
     label_name: str
@@ -305,6 +308,7 @@ class Audit(Portable, View):
     reading: ReadingTests | None = None
     variation: Variation | None = None
     sessions: SessionTest | None = None
+    harvested: HarvestedTest | None = None
     json_properties: ClassVar[tuple[str, ...]] = (
         "is_identified", "comparable", "not_comparable", "next_step", "advice", "verdict", "notes",
         "warnings",
@@ -465,20 +469,24 @@ def audit(log: ClickLog, *, level: float = 0.95, assigned: Assigned = "unknown")
         reading=None if shown.refusal else reading_tests(clicks, level=level),
         variation=variation,
     )
-    return replace(found, sessions=_session_test(found, clicks))
+    return _with_experiment(found, clicks, level)
 
 
-def _session_test(audit: Audit, clicks: ClickLog) -> SessionTest | None:
-    """By the curve of the experiment that the advice rests on, on production's lists."""
-    production = clicks.take(baseline_lists(clicks))
-    if not _experiments(audit) or not production.n_lists:
-        return None
-    advice = audit.advice
-    try:
-        estimator = catalog.find("bias", advice.estimator).load()(**advice.options)
-        return session_test(production, estimator.fit(clicks).bias_)
-    except UntiltError:  # too little of the experiment for a curve: the advice is what it is
-        return None
+def _with_experiment(audit: Audit, clicks: ClickLog, level: float) -> Audit:
+    """With what an experiment says of production's lists, where it is enough for a curve."""
+    production, advice = clicks.take(baseline_lists(clicks)), audit.advice
+    if _experiments(audit) and production.n_lists:
+        with suppress(UntiltError):
+            estimator = catalog.find("bias", advice.estimator).load()(**advice.options)
+            wanted = session_test(production, estimator.fit(clicks).bias_)
+            audit = replace(audit, sessions=wanted)
+    if audit.interventions.is_used and audit.variation is not None:
+        reach = min(comparable_depth(position_graph(production)), audit.variation.joined_depth)
+        with suppress(UntiltError):
+            curve = _evidence(production, reach, level)
+            told = None if curve is None else harvested_test(clicks, audit.interventions, curve)
+            audit = replace(audit, harvested=told)
+    return audit
 
 
 def _check(log: ClickLog) -> None:
@@ -548,9 +556,9 @@ def _notes(audit: Audit) -> Iterator[Fact]:
             shown=coverage.median_shown,
         )
     yield _order(audit.relevance)
-    varies = None if audit.variation is None else audit.variation.fact
-    wanted = None if audit.sessions is None else audit.sessions.fact
-    yield from (each for each in (varies, wanted) if each is not None and each.severity == "note")
+    about = (audit.variation, audit.sessions, audit.harvested)
+    facts = (None if each is None else each.fact for each in about)
+    yield from (each for each in facts if each is not None and each.severity == "note")
 
 
 def _order(proxy: RelevanceProxy) -> Fact:
@@ -596,9 +604,8 @@ def _about_variation(audit: Audit) -> Iterator[Fact]:
     found = None if audit.variation is None else audit.variation.fact
     if found is not None and found.severity != "note" and not _experiments(audit):
         yield found
-    wanted = None if audit.sessions is None else audit.sessions.fact
-    if wanted is not None and wanted.severity != "note":
-        yield wanted
+    tests = (each for each in (audit.sessions, audit.harvested) if each is not None)
+    yield from (each.fact for each in tests if each.rejects)
 
 
 def _about_lists(audit: Audit) -> Iterator[Fact]:

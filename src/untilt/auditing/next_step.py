@@ -19,6 +19,7 @@ import numpy as np
 
 from untilt import catalog
 from untilt._core.portable import Portable
+from untilt.auditing.designs import EXPLORED
 from untilt.auditing.interventions import Interventions, reach_of_positions
 from untilt.auditing.reading import Question, ReadingTest, ReadingTests
 from untilt.bias.contextual.contextual import ContextualBias
@@ -129,10 +130,11 @@ BELOW = note(
 )
 SWAP_POSITIONS = note(
     "audit.swap-positions",
-    "swaps of positions {pairs:pairs} in a share of the sessions would measure it",
+    "swaps of positions {pairs:pairs} in {share:.0%} of the sessions would measure it",
 )
 RUN_SWAPS = note(
-    "audit.run-swaps", "swaps of positions in a share of the sessions would measure it"
+    "audit.run-swaps",
+    "swaps of position 1 with others in {share:.0%} of the sessions would measure it",
 )
 MORE_SESSIONS = note(
     "audit.collect-sessions",
@@ -546,7 +548,7 @@ def _regression(found: Findings) -> Advice:
         why.append(CHECK_WITH(estimator=AllPairs.__name__, depth=reach))
     otherwise = _to_know_more(graph)
     if found.drifts:
-        why, otherwise = [NEEDS_FEATURES()], RUN_SWAPS()
+        why, otherwise = [NEEDS_FEATURES()], RUN_SWAPS(share=EXPLORED)
     why.append(OTHERWISE(do=otherwise))
     believes = (FEATURES_EXPLAIN(), NOTHING_HIDDEN())
     return Advice(RegressionEM.__name__, joined(*why), believes=believes)
@@ -567,9 +569,9 @@ def _below(graph: PositionGraph, reach: int) -> Iterator[Fact]:
 
 
 def _to_know_more(graph: PositionGraph) -> Fact:
-    """The cheapest swaps that join the positions, or more sessions."""
+    """The swaps that join the positions, or more sessions."""
     pairs = tuple((swap.upper, swap.lower) for swap in graph.swaps)
-    return SWAP_POSITIONS(pairs=pairs) if pairs else MORE_SESSIONS()
+    return SWAP_POSITIONS(pairs=pairs, share=EXPLORED) if pairs else MORE_SESSIONS()
 
 
 def _clicked_depth(graph: PositionGraph) -> int:

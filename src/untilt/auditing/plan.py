@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -15,12 +15,23 @@ from untilt._core.portable import Portable
 from untilt._core.statistics import normal_quantile
 from untilt._core.words import number, whole
 from untilt.auditing import swap_design
+from untilt.auditing.designs import EXPLORED, PlannedDesign, designs, table_of
 from untilt.auditing.swap_design import Widths, check_assurance
 from untilt.bias.given import Examination, as_examination
-from untilt.bias.position_graph import most_lost
+from untilt.bias.harvesting.harvesting import AllPairs
+from untilt.bias.position_graph import joined_depth, most_lost, position_graph
+from untilt.data.clicklog import ClickLog
 from untilt.errors import IdentifiabilityError, OptionError, check_choice
 from untilt.facts import Fact, note, phrase
 from untilt.views import Section, Table, Tile, View
+
+TEST_FIRST = note(
+    "plan.test-first",
+    "Few sessions test whether a curve of documents that moved may be trusted: {name} in "
+    "{share:.0%} of the sessions until {to_test:,} are changed ({test_days:.3g} days). After "
+    "{to_decide:,} ({decide_days:.3g} days) the experiment decides alone. A server does so with "
+    "`untilt serve RANKER --explore {explore}`",
+)
 
 SERVE = note(
     "plan.serve",
@@ -104,6 +115,7 @@ class Plan(Portable, View):
     examination : (K,) the curve that was assumed for the calculation, relative to position 1
     is_bound : no examination was given: sessions are enough for (nearly) any, costs are the highest
         possible for any
+    designs : smaller experiments that say how steep a curve is, fewest sessions first
     """
 
     swaps: tuple[PlannedSwap, ...]
@@ -121,6 +133,7 @@ class Plan(Portable, View):
     is_bound: bool
     assurance: float | None = None
     probability_within: float = math.nan
+    designs: tuple[PlannedDesign, ...] = ()
     json_properties: ClassVar[tuple[str, ...]] = ("swapped_sessions", "explore", "notes")
 
     @property
@@ -185,15 +198,13 @@ class Plan(Portable, View):
             estimator=self.estimator,
             name=self.estimator.partition("(")[0],
         )
-        return [
-            Section(
-                "plan",
-                "A swap experiment",
-                tiles=tiles,
-                tables=(Table(header, rows, caption, text_columns=(0, 4)),),
-                notes=self.notes,
-            )
-        ]
+        curve = Table(header, rows, caption, text_columns=(0, 4))
+        measured = Section("plan", "To measure it", tiles=tiles, tables=(curve,), notes=self.notes)
+        if not self.designs:
+            return [measured]
+        tables, best = (table_of(self.designs),), asdict(self.designs[0])
+        told = (TEST_FIRST(share=EXPLORED, **best),)
+        return [Section("designs", "To test a curve", tables=tables, notes=told), measured]
 
 
 def plan_swaps(
@@ -276,7 +287,20 @@ def plan_swaps(
         is_bound=examination is None,
         assurance=assurance,
         probability_within=widths.probability_within(width, n),
+        designs=designs(traffic, _curve(clicks, examination, theta), sessions_per_day),
     )
+
+
+def _curve(
+    clicks: swap_design.Clicks, guess: Examination | npt.ArrayLike | None, theta: FloatArray
+) -> FloatArray:
+    """(K,) that is to be tested: the guess, or harvested from the log, or 1/k."""
+    if guess is None and isinstance(clicks, ClickLog):
+        log = clicks.without_versions().top(len(theta))
+        reach = joined_depth(position_graph(log).clicks.T > 0)
+        if reach > 1:
+            return AllPairs(depth=reach).fit(log).bias_.examination
+    return 1 / np.arange(1.0, len(theta) + 1) if guess is None else theta
 
 
 def _check(sessions_per_day: float, width: float, pairs: str, share: float, within: str) -> None:

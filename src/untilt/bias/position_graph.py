@@ -71,7 +71,8 @@ class PositionGraph(Portable):
     components : positions (1-based) joined by shared documents; positions never shown are in none
     clicked_components : positions whose ratio has a finite maximum-likelihood estimate: joined in
         both directions by clicks on shared documents. Finer than `components`
-    swaps : one swap for each gap between components, the cheapest that together join everything
+    swaps : one swap for each gap between components, which together join everything; position 1
+        with others where it can be
     """
 
     documents: IntArray
@@ -152,9 +153,9 @@ class PositionGraph(Portable):
         )
 
     def joining_swap(self, first: Iterable[int], second: Iterable[int]) -> JoiningSwap:
-        """The cheapest swap of a position of the first set with one of the second."""
+        """The swap of a position of the first set with one of the second that tells most."""
         pairs = np.array([(min(pair), max(pair)) for pair in product(first, second)])
-        upper, lower = pairs[_cheapest_first(pairs, self.click_rate)[0]].tolist()
+        upper, lower = pairs[_from_the_top(pairs)[0]].tolist()
         return JoiningSwap(upper, lower, float(most_lost(upper, lower, self.click_rate)))
 
     def require(self, depth: int, method: str, *, clicks: bool = True) -> None:
@@ -252,18 +253,18 @@ def most_lost(upper: IntArray | int, lower: IntArray | int, click_rate: FloatArr
     return (root[np.asarray(upper) - 1] - root[np.asarray(lower) - 1]) ** 2
 
 
-def _cheapest_first(pairs: IntArray, click_rate: FloatArray) -> IntArray:
-    """Order of (upper, lower) pairs: nearest first, then the smallest possible loss.
+def _from_the_top(pairs: IntArray) -> IntArray:
+    """Order of (upper, lower) pairs: position 1 with others first.
 
-    Where examination and relevance both fall with the rank, a swap inside another one's span loses
-    no more than it, and click rates are too noisy to overrule that.
+    A swapped session tells in proportion to the clicks and to the square of the difference of log
+    theta: one of 1 with k as much as up to 20 of neighbours (docs/planning.md).
     """
     upper, lower = pairs.T
-    return np.lexsort((upper, most_lost(upper, lower, click_rate), lower - upper))
+    return np.lexsort((lower, upper))
 
 
 def _joining_swaps(graph: PositionGraph) -> tuple[JoiningSwap, ...]:
-    """Kruskal's spanning tree over the components: the cheapest swaps that leave no gap."""
+    """Kruskal's spanning tree over the components, from the top: swaps that leave no gap."""
     part = np.full(graph.depth + 1, -1)
     for number, positions in enumerate(graph.components):
         part[list(positions)] = number
@@ -271,7 +272,7 @@ def _joining_swaps(graph: PositionGraph) -> tuple[JoiningSwap, ...]:
     pairs = np.argwhere(np.triu((part[1:, None] != part[1:]) & (part[1:] >= 0), 1)) + 1
     pairs = pairs[part[pairs[:, 0]] >= 0]
     swaps = []
-    for upper, lower in pairs[_cheapest_first(pairs, graph.click_rate)].tolist():
+    for upper, lower in pairs[_from_the_top(pairs)].tolist():
         if part[upper] != part[lower]:
             loss = float(most_lost(upper, lower, graph.click_rate))
             swaps.append(JoiningSwap(upper, lower, loss))

@@ -46,7 +46,7 @@ def serve(
 
     Example: [bold]untilt serve ranker.untilt --documents documents.parquet[/bold]
 
-    With exploration: [bold]untilt serve ranker.untilt --explore swap-adjacent:0.05[/bold]
+    With exploration: [bold]untilt serve ranker.untilt --explore pivot:0.02[/bold]
 
     To look at: [bold]untilt serve --demo[/bold]
     """

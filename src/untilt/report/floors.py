@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from untilt.auditing.designs import EXPLORED
 from untilt.auditing.next_step import doubt
 from untilt.auditing.variation import CONDITIONS
 from untilt.bias.curve import NOT_KNOWN
@@ -174,7 +175,11 @@ CLIPPED = serious(
 
 # What to do where there is no verdict.
 _PLAN = Command("untilt plan LOG")
-MEASURE = serious("run.measure-bias-first", "First measure the position bias by swaps.")
+MEASURE = serious(
+    "run.measure-bias-first",
+    "First measure the position bias: swap position 1 with another in {share:.0%} of the sessions. "
+    "300 swapped sessions with a click each test a curve of documents that moved, 1,000 decide.",
+)
 MEASURE_TRUST = serious(
     "run.measure-bias-first",
     "First measure the position bias by shuffled lists: trust in the top explains the clicks of "
@@ -227,7 +232,7 @@ def what_to_do(data: "Decision", reasons: Sequence[Fact]) -> Fact | None:
         return NO_LEAKS(features=data.leaks_used)
     conditional = any(each.code == "run.conditional" for each in reasons)
     if conditional or kind_of_evidence(data) == "assumed":
-        return MEASURE(command=_PLAN)
+        return MEASURE(command=_PLAN, share=EXPLORED)
     check = None if data.held_out is None else data.held_out.check
     if any(each.code == "run.floor-reading" for each in reasons):
         return _about_reading(data)

@@ -36,9 +36,9 @@ from untilt.errors import OptionError, did_you_mean
 OFF = "off"
 DEPTH = 10  # positions that swaps reach where nothing else is asked for
 _SWAP_ADJACENT, _PIVOT, _SWAPS = "swap-adjacent", "pivot", "swaps"
-_KINDS = (_SWAP_ADJACENT, _PIVOT, "shuffle-top-3", _SWAPS, OFF)
+_KINDS = (_PIVOT, _SWAP_ADJACENT, "shuffle-top-3", _SWAPS, OFF)
 _HOW = (
-    "Give swap-adjacent:0.05, pivot:0.02 (both down to position 10; pivot:0.02:5 to position 5), "
+    "Give pivot:0.02, swap-adjacent:0.05 (both down to position 10; pivot:0.02:5 to position 5), "
     "shuffle-top-3:0.01, pairs with probabilities of their own as in swaps:1-2=0.02,1-3=0.01, or "
     "off."
 )

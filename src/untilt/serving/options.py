@@ -30,7 +30,8 @@ class ServeOptions:
     explore: Annotated[
         str,
         Option(
-            "swap-adjacent:0.05, pivot:0.02, shuffle-top-3:0.01, swaps:1-2=0.01,... or off.",
+            "pivot:0.02 (position 1 with another), swap-adjacent:0.05, shuffle-top-3:0.01, "
+            "swaps:1-2=0.01,... or off.",
             metavar="KIND:SHARE",
         ),
     ] = "off"

@@ -63,6 +63,12 @@ SHUFFLE_UNTESTED = note(
     "test it by",
 )()
 
+SWAP_LISTS_UNTESTED = note(
+    "bias.swap-lists-untested",
+    "that swapped lists are the usual ones with two documents exchanged is believed: the lists of "
+    "a query hardly ever come again",
+)()
+
 SWAPS_PASSED = note("bias.swaps-passed", "swaps tested: {p_values:p}")
 
 SHUFFLE_PASSED = note("bias.shuffle-passed", "random order tested: {p_values:p}")
@@ -538,14 +544,16 @@ def swap_facts(log: ClickLog, part: BoolArray, swapped: IntArray) -> tuple[Fact,
     tested.
     """
     made = _experiment(log, part, swapped)
+    lists = _swapped_back(made)
     found = [
         _arms(made, made.log.query, "query"),
         _arms(made, made.original, "list"),
-        _swapped_back(made),
+        lists,
         _feature_differences(made),
     ]
     tested = [each for each in found if each is not None]
-    return as_facts(tested, passed=SWAPS_PASSED, untested=SWAPS_UNTESTED)
+    facts = as_facts(tested, passed=SWAPS_PASSED, untested=SWAPS_UNTESTED)
+    return (*facts, SWAP_LISTS_UNTESTED) if tested and lists is None else facts
 
 
 def _experiment(log: ClickLog, part: BoolArray, swapped: IntArray) -> _TestedExperiment:
@@ -590,15 +598,18 @@ def _table_moments(unit: AnyArray, arm: IntArray, sessions: IntArray) -> tuple[f
     Mean N (r - 1) (c - 1) / (N - 1) and Haldane's variance, exact if the arms are dealt out to the
     sessions at random. A unit with one session says nothing and is left out.
     """
-    enough = sum_by(arm, sessions)[arm] >= FEWEST_IN_ARM
-    unit, arm, sessions = unit[enough], arm[enough], sessions[enough]
     if len(unit) == 0:
         return 0.0, 0.0, 0.0
     unit = np.unique(unit, return_inverse=True)[1]
     several = sum_by(unit, sessions)[unit] >= 2
-    unit = np.unique(unit[several], return_inverse=True)[1]
-    arm = np.unique(arm[several], return_inverse=True)[1]
-    sessions = sessions[several]
+    # Arms are counted among these: one session of an arm that has two would be an alarm.
+    enough = several & (
+        sum_by(arm[several], sessions[several], arm.max() + 1)[arm] >= FEWEST_IN_ARM
+    )
+    if not enough.any():
+        return 0.0, 0.0, 0.0
+    unit, arm = (np.unique(each[enough], return_inverse=True)[1] for each in (unit, arm))
+    sessions = sessions[enough]
     if sessions.sum() < FEWEST_IN_ARM or unit.max() == 0 or arm.max() == 0:
         return 0.0, 0.0, 0.0
     R, C = sum_by(unit, sessions), sum_by(arm, sessions)
@@ -614,7 +625,11 @@ def _table_moments(unit: AnyArray, arm: IntArray, sessions: IntArray) -> tuple[f
 
 
 def _swapped_back(made: _TestedExperiment) -> Tested | None:
-    """Swapped lists, swapped back, among the usual ones of their query and experiment."""
+    """Swapped lists, swapped back, among the usual ones of their query and experiment.
+
+    They should be found there as often as usual ones find another like them. None where usual lists
+    hardly ever come again, so that nothing can be found.
+    """
     log, is_base = made.log, made.arm == 0
     of_base = sum_by(made.original, log.sessions * is_base)
     unchanged = sum_by(made.shown, log.sessions * is_base)[made.shown] > 0
@@ -624,19 +639,18 @@ def _swapped_back(made: _TestedExperiment) -> Tested | None:
     ]
     n_queries = int(query.max()) + 1
     base = sum_by(query, log.sessions * is_base, n_queries)
-    agreeing = log.sessions * is_base * (of_base[made.original] >= 2)
-    # At least two usual sessions, to know how often they agree; rounded to the safe side.
-    share = (sum_by(query, agreeing, n_queries) + 1) / (base + 2)
-    both = _both_shown(made)
-    usable = ~is_base & both & (base[query] >= 2)
-    if not usable.any():
-        return None
+    agreeing = sum_by(query, log.sessions * is_base * (of_base[made.original] >= 2), n_queries)
+    usable = ~is_base & _both_shown(made) & (base[query] >= 2)
     n = sum_by(query[usable], log.sessions[usable], n_queries)
-    total = float(n.sum())
     matched = float(log.sessions[usable & (of_base[made.original] > 0)].sum())
-    expected = float(np.dot(n, share))
-    noise = 1 + np.divide(n, base, out=np.zeros_like(n), where=base > 0)
-    z = (expected - matched) / sqrt(float(np.sum(n * share * (1 - share) * noise)))
+    total, expected = float(n.sum()), float(np.sum(n * agreeing / np.maximum(base, 1)))
+    # Smoothed in the variance alone: in the mean it would expect lists to come again that never do.
+    share = (agreeing + 1) / (base + 2)
+    noise = 1 + n / np.maximum(base, 1)
+    error = sqrt(float(np.sum(n * share * (1 - share) * noise)))
+    if not total or special.ndtr(-expected / error) >= ALARM:
+        return None  # not even swapped lists that all differ from the usual ones would be found
+    z = (expected - matched) / error
     p_value = float(special.ndtr(-z))
     if p_value >= ALARM:
         return None, "lists", p_value
