@@ -57,8 +57,8 @@ class Method:
     note : one line for help texts and the report
     reference : key in docs/references.bib
     needs : what must be given: "bias", "trust" (a bias with eps+ and eps-), "features",
-        "relevance", "ranker" (lists that name who made them), "context", "feedback" (several
-        label columns), "cut" (a metric that means nothing without its k), "jax"
+        "relevance", "ranker" (lists that name who made them), "propensity", "context",
+        "feedback" (several label columns), "cut" (a metric that means nothing without its k), "jax"
     takes : options that the command line may pass on, such as "clip"
     aliases : other names that are understood
     rests_on : of a bias estimator or curve: what its claim rests on

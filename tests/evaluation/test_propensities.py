@@ -269,6 +269,24 @@ def test_a_verdict_is_firm_by_propensities_that_the_log_confirms() -> None:
     assert codes(by_curve.reasons)[0] == "run.floor-curve-assumed"
 
 
+def test_readers_who_stop_after_a_click_leave_no_verdict() -> None:
+    """By slots the order of attraction would win; whatever the order, one click is the end."""
+    rng = np.random.default_rng(0)
+    world = DrawnWorld.made(rng, queries=100, documents=3, slots=3, sharp=0.5)
+    rows = world.log(rng, 150)
+    attraction = rng.uniform(0.1, 0.6, (100, 3))
+    wants = (rng.random(len(rows)) < attraction[rows.query_id, rows.doc_id]).reshape(-1, 3)
+    rows["click"] = (wants & (np.cumsum(wants, axis=1) == 1)).astype(int).ravel()
+    decision = decision_of(rows, attraction)
+    assert decision.held_out is not None
+    assert decision.held_out.evaluator == BY
+    assert decision.held_out.verdict == "better"  # and it is not: see the name of the test
+    answer = replace(decision, audit=ut.audit(ut.read_log(rows))).answer
+    assert answer is not None
+    assert answer.verdict == "cannot tell"
+    assert [each.code for each in answer.reasons] == ["run.floor-reading"]
+
+
 # ---- real exploration
 
 

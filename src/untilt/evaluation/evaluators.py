@@ -310,8 +310,7 @@ class LoggedPropensityEvaluator(Evaluator):
 
     def credit(self, pool: Pool, bias: PositionBias) -> Credit:  # noqa: ARG002
         """Each click counts 1 / p."""
-        assert pool.propensity is not None
-        weight = 1 / pool.propensity
+        weight = 1 / np.asarray(pool.propensity)
         mass = pool.impressions * weight if self.self_normalised else None
         return Credit(pool.clicks * weight, 0 * weight, weight, weight < 0, weight > 0, mass=mass)
 

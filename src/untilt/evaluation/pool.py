@@ -426,13 +426,11 @@ class Evaluator(ABC):
 
 def cells_for(evaluator: Evaluator, pool: Pool) -> Pool:
     """The pool with the cells that an evaluator gives credit to."""
-    if evaluator.pools_documents:
-        return pool
+    cells = pool if evaluator.pools_documents else pool.by_session()
     if not evaluator.matches_slots:
-        return pool.by_session()
+        return cells
     if (p := pool.slate_propensity) is None:
         raise OptionError(f"the evaluator {evaluator} needs a log with a column `propensity`.")
-    cells = pool.by_session()
     return replace(cells, propensity=p[cells.cell_row])
 
 

@@ -55,12 +55,13 @@ class Balance(Portable):
 
 def balance_of(cells: Pool, discounts: Mapping[str, Discounts]) -> Balance:
     """Of the sessions of the baseline, and of these systems."""
-    assert cells.propensity is not None
     value, error = _balance(cells)
     sure = abs(value) > max(NEGLIGIBLE, SURE * error)
     doubts = [DISAGREE(ratio=1 + value, error=error)] if sure or error > MOST_ERROR else []
     for name, at in discounts.items():
-        chances = at.cell / cells.propensity / max(float(cells.impressions @ at.slot), 1e-300)
+        chances = (
+            at.cell / np.asarray(cells.propensity) / max(float(cells.impressions @ at.slot), 1e-300)
+        )
         mass = float(cells.impressions @ chances)
         spread = float(np.sqrt(cells.impressions @ chances**2))
         if spread > MOST_MASS_ERROR or mass < min(LEAST_MASS, 1 - 2 * spread):
@@ -71,9 +72,9 @@ def balance_of(cells: Pool, discounts: Mapping[str, Discounts]) -> Balance:
 def _balance(pool: Pool) -> tuple[float, float]:
     """T and its error. With g_s the mean over the pairs of s, leaving it out moves the T of its
     place by 2 (g_s - T) / (N - 2)."""
-    slates, p, lists = pool.slates, pool.slate_propensity, ragged.list_of_row(pool.slates.indptr)
-    assert p is not None
+    slates, p = pool.slates, np.asarray(pool.slate_propensity)
     n, k = np.asarray(slates.row_count, dtype=float), slates.position_index
+    lists = ragged.list_of_row(slates.indptr)
     place = _drawn_alike(pool)[lists] * np.int64(slates.depth) + k
     place = np.unique(place, return_inverse=True)[1]
     cell = np.unique(place * np.int64(slates.n_documents) + slates.document, return_inverse=True)[1]

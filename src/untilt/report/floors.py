@@ -131,6 +131,9 @@ MISFIT = serious(
 READING = serious(
     "run.floor-reading", "people do not read as the examination curve says: {finding:clause}"
 )
+LIST_EFFECTS = serious(
+    "run.floor-reading", "propensities of slots do not tell what stands above: {finding:clause}"
+)
 CURVE_CLICKS = serious(
     "run.floor-curve-clicks",
     "only {clicks:,.0f~floor} clicks stand behind the examination curve, and a verdict needs "
@@ -262,7 +265,7 @@ def below_floors(data: "Decision") -> tuple[Fact, ...]:
     support = None if data.held_out is None else data.held_out.support
     facts = [LEAKS(features=data.leaks_used)] if data.leaks_used else []
     balance = None if data.held_out is None else data.held_out.balance
-    facts += () if balance is None else balance.doubts
+    facts += () if balance is None else (*balance.doubts, *_of_lists(data))
     used = data.bias if balance is None else None  # propensities need no curve
     facts += [] if used is None else _of_curve(data, used)
     if data.held_out is not None:
@@ -308,6 +311,14 @@ def _of_reading(data: "Decision", used: "UsedBias") -> Iterator[Fact]:
     )  # fmt: skip
     if finding is not None:
         yield READING(finding=finding)
+
+
+def _of_lists(data: "Decision") -> Iterator[Fact]:
+    """Clicks that depend on more than their own slot: no probability of slots corrects that."""
+    reading = None if data.audit is None else data.audit.reading
+    for test in () if reading is None else reading.failed:
+        if test.question == "clicks-above" and test.fact.severity == "serious":
+            yield LIST_EFFECTS(finding=test.fact)
 
 
 def curve_clicks(data: "Decision", used: "UsedBias") -> float | None:
