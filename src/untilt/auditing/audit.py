@@ -443,7 +443,8 @@ def audit(log: ClickLog, *, level: float = 0.95, assigned: Assigned = "unknown")
     reach = comparable_depth(graph)
     if variation is not None and not done.is_used:
         reach = min(reach, variation.joined_depth)
-    evidence = None if drifts or variation is None else _evidence(clicks, reach, level)
+    several = sum(k <= reach for k in graph.positions) > 1 and not drifts and variation is not None
+    evidence = AllPairs(depth=reach, level=level).fit(clicks).bias_ if several else None
     found = Audit(
         label_name=log.label_name,
         is_binary=log.is_binary,
@@ -507,12 +508,6 @@ def _experiments(audit: Audit) -> bool:
 
 def _positions(rates: ClickRates, which: Any) -> tuple[int, ...]:
     return tuple(rates.position[which].tolist())
-
-
-def _evidence(log: ClickLog, depth: int, level: float) -> PositionBias | None:
-    if depth < 2:
-        return None
-    return AllPairs(depth=depth, level=level).fit(log).bias_
 
 
 def _notes(audit: Audit) -> Iterator[Fact]:

@@ -311,7 +311,9 @@ def comparable_depth(graph: PositionGraph) -> int:
 
     An estimator sees nothing of the positions below, so what joins them there does not count.
     """
-    return joined_depth(graph.clicks.T > 0, needed=~graph.left_out)
+    reach = joined_depth(graph.clicks.T > 0, needed=~graph.left_out)
+    used = [k for k in graph.positions if k <= reach]
+    return used[-1] if len(used) > 1 else min(reach, 1)
 
 
 def doubt(

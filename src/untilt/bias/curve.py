@@ -163,8 +163,8 @@ class PositionBias(Portable):
     eta, eta_std_error : of the power law theta_k = (1/k)^eta, where one was fitted
     effective_queries : how many queries of equal weight say as much as those of the log, at the
         position that rests on the fewest; None for a curve that was given
-    effective_at : (K,) the same at each position, infinite at position 1, which is 1 by definition;
-        None where it is not known
+    effective_at : (K,) the same at each position, all queries at position 1, which is 1 by
+        definition; None where it is not known
     estimated : True where clicks made the curve. Without an error it then has no interval: how far
         it is off is not known, and nothing takes it as exact. With an error it is always True;
         where not given, also if the curve has a method and assumes something else than to be right

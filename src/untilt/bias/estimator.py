@@ -7,6 +7,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from untilt._core.arrays import sum_by
 from untilt._core.estimator import BaseEstimator
 from untilt._core.statistics import check_level
 from untilt._core.threads import one_blas_thread
@@ -18,7 +19,7 @@ from untilt.data.layout import Packed, Slots
 from untilt.data.limits import check_room
 from untilt.data.shown import check_shown
 from untilt.errors import DepthError, IdentifiabilityError, OptionError, UntiltError
-from untilt.facts import joined, positions_text, warning
+from untilt.facts import Fact, joined, phrase, positions_text, warning
 
 LEFT_OUT = warning(
     "bias.slots-left-out",
@@ -95,8 +96,10 @@ def over_slots(
     try:
         found = estimate(packed.of(log))
     except UntiltError as error:
-        told = positions_text(absent)
-        raise type(error)(f"{error} (Positions are counted without {told}.)") from None
+        told, text = f" (Positions are counted without {positions_text(absent)}.)", error.args[0]
+        is_fact = isinstance(text, Fact)  # a text keeps its marks, a fact its fields
+        error.args = (phrase("{text}{told}", text=text, told=told) if is_fact else text + told,)
+        raise
     page = numbered_as(found, packed)
     return page if log.layout is None else replace(page, layout=log.layout)
 
@@ -141,8 +144,9 @@ def check_clicks(log: ClickLog, method: str) -> None:
 
 def absent_positions(log: ClickLog, *, dead: bool = True) -> tuple[int, ...]:
     """The positions that show no results, or too few to compare; see `counts.left_out`."""
-    rates = (np.bincount(log.position - 1, w) for w in (log.row_count, log.row_count * log.label))
-    return tuple((np.flatnonzero(left_out(*rates, dead=dead)) + 1).tolist())
+    rows = log.position - 1
+    shown, clicks = sum_by(rows, log.row_count), sum_by(rows, log.row_count * log.label)
+    return tuple((np.flatnonzero(left_out(shown, clicks, dead=dead)) + 1).tolist())
 
 
 def place_of(log: ClickLog, position: int) -> int:

@@ -128,8 +128,8 @@ def larger_error(
     covariance = by_session * np.outer(factor, factor)
     covariance += np.diag(np.where(sessions > 0, 0, clustered**2))
     varies = larger | (sessions > 0)
-    at = None if effective is None else np.where(varies, effective, np.inf)
-    told = float(n_queries) if at is None or not varies.any() else float(at.min())
+    at = None if effective is None else np.where(varies, effective, float(n_queries))
+    told = float(n_queries) if at is None else float(at.min())
     few = told < FEWEST_QUERIES
     rule = (ERRORS_FEW if few else ERRORS)(n_queries=n_queries)
     if at is not None:

@@ -1,6 +1,5 @@
 """`untilt bias` and `clickmodels`: where people look, by any estimator, and how they read."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -265,7 +264,7 @@ def _table(
         if found.eps_plus is not None and found.eps_minus is not None:
             noise = (f"{found.eps_plus[k - 1]:.3f}", f"{found.eps_minus[k - 1]:.3f}")
         if queries is not None:
-            noise += (f"{queries[k - 1]:,.1f}" if math.isfinite(queries[k - 1]) else "",)
+            noise += (f"{queries[k - 1]:,.1f}",)
         value = drawn[k - 1]
         length = "" if value is None else bar(value, largest)
         rows.append((_place(found, k), theta, ends, *noise, length))
