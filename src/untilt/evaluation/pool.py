@@ -56,11 +56,11 @@ AMONG: tuple[Among, ...] = ("list", "shown", "candidates")
 
 
 class People(NamedTuple):
-    """(lists of a log,) person, person within query, numbered from 0, and if in the baseline."""
+    """(lists of a log,) if in the baseline, person, and person within query, numbered from 0."""
 
+    in_baseline: BoolArray
     person: IntArray
     both: IntArray
-    in_baseline: BoolArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +200,7 @@ def pool_of(
         log, in_baseline = log.take(answered), in_baseline[answered]
     if people is not None:
         log = log._with(person=_persons(log, people))
-    persons = None if log.person is None else People(*clusters_of(log)[1:], in_baseline)
+    persons = None if log.person is None else People(in_baseline, *clusters_of(log)[1:])
     counts = position_counts(log)
     n_cells = np.zeros(log.n_documents, dtype=np.int64)
     n_cells[counts.document] = ragged.lengths(counts.indptr)

@@ -211,7 +211,7 @@ def sums_of_people(
     """What leaving each person out does to the values; None where none are known."""
     if pool.people is None:
         return None
-    log, (person, both, in_baseline) = pool.log, pool.people
+    log, (in_baseline, person, both) = pool.log, pool.people
     lists = ragged.list_of_row(log.indptr)
     cell = _cell_of_row(pool, in_baseline)
     inside = cell >= 0
