@@ -1,6 +1,5 @@
 """What a log can compare, by hand-made graphs."""
 
-
 import numpy as np
 import pytest
 
