@@ -16,7 +16,7 @@ from untilt._core.addresses import place, without_secrets
 from untilt._core.declared import declared
 from untilt._core.progress import progress
 from untilt.cli.console import Output
-from untilt.cli.declared import KINDS
+from untilt.cli.declared import KINDS, argument, option
 from untilt.cli.wording import CommandLine
 from untilt.data.read.options import ClickOptions, Collapse, DocumentOptions, ReadOptions
 from untilt.errors import OptionError
@@ -24,8 +24,6 @@ from untilt.errors import OptionError
 if TYPE_CHECKING:
     from untilt.data.clicklog import ClickLog
     from untilt.data.read.ubi import Ubi
-
-Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")]
 
 
 def check_out(path: Path | None, option: str = "--out") -> None:
@@ -69,21 +67,29 @@ def check_plots(*paths: Path | None) -> None:
             check_chart_path(path)
 
 
-BaselineRankers = Annotated[
-    str | None,
-    typer.Option(
-        "--baseline",
-        metavar="ranker=NAME[,NAME]",
-        help="Rankers of the log whose sessions are the traffic to improve. Without: all but "
-        "experiments (shuffle..., swap:2-5).",
-    ),
-]
-
-
+SEED = option(0, "The same seed gives the same result.", min=0)
+BASELINE = option(
+    None,
+    "Rankers of the log whose sessions are the traffic to improve. Without: all but "
+    "experiments (shuffle..., swap:2-5).",
+    metavar="ranker=NAME[,NAME]",
+)
+BIAS = option(
+    None,
+    "The position bias: a JSON file of an estimate, 'power-law:1.0' or 'eye-tracking:1'.",
+    metavar="FILE|CURVE",
+)
+CONTEXT = option(
+    None,
+    "A column of the log that reading may depend on, such as the device: where it does, "
+    "each has a curve of its own. May be repeated.",
+    metavar="COLUMN",
+)
 LOG_HELP = (
     "The click log: Parquet, CSV, JSON lines or Arrow, a folder or pattern of files, a DuckDB or "
     "SQLite database, s3://... or postgresql://..."
 )
+LOG = argument(None, LOG_HELP, "LOG", parser=place)
 TableOption = Annotated[
     str | None,
     typer.Option(
@@ -94,7 +100,6 @@ DocumentsTable = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Of a database with several tables, the one of --documents."),
 ]
-LogPath = Annotated[Path | None, typer.Argument(metavar="LOG", help=LOG_HELP, parser=place)]
 UbiFiles = Annotated[
     tuple[Path, Path] | None,
     typer.Option(
@@ -138,16 +143,6 @@ def export_of(ubi: tuple[Path, Path] | None, hits_shown: int | None) -> "Ubi | N
     if ubi is None and hits_shown is not None:
         raise OptionError("--hits-shown goes with --ubi: the rows of a log are what was shown.")
     return None if ubi is None else Ubi(str(ubi[0]), str(ubi[1]), hits_shown)
-
-
-ContextOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="COLUMN",
-        help="A column of the log that reading may depend on, such as the device: where it does, "
-        "each has a curve of its own. May be repeated.",
-    ),
-]
 
 
 LabelOption = Annotated[
@@ -345,16 +340,6 @@ def parse_count(text: str | None, option: str) -> "int | Literal['auto'] | None"
     if not (text.isascii() and text.isdigit() and int(text) >= 1):
         raise OptionError(f"{option} takes auto or a whole number of at least 1. Got {text!r}.")
     return int(text)
-
-
-BiasOption = Annotated[
-    str | None,
-    typer.Option(
-        "--bias",
-        metavar="FILE|CURVE",
-        help="The position bias: a JSON file of an estimate, 'power-law:1.0' or 'eye-tracking:1'.",
-    ),
-]
 
 
 def parse_bias(text: str | None) -> Any:

@@ -30,8 +30,8 @@ BY_LENGTH = note(
 
 
 def audit(
-    log: arguments.LogPath = None,
-    context: arguments.ContextOption = None,
+    log: Path | None = arguments.LOG,
+    context: list[str] | None = arguments.CONTEXT,
     plot: Path | None = file_option(
         "Draw which positions can be compared: .png, .svg, .html or .json."
     ),

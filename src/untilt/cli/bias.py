@@ -26,7 +26,7 @@ Shape = Literal["none", "smooth", "power-law"]
 
 
 def bias(
-    log: arguments.LogPath = None,
+    log: Path | None = arguments.LOG,
     method: str = option("auto", "auto (what the audit advises), {bias}."),
     pivot: int | None = option(None, "Position that others are compared with.", min=1),
     within: str | None = option(
@@ -35,7 +35,7 @@ def bias(
     relevance: str | None = option(
         None, "How EM models relevance (EM only).", metavar="features|counts|network"
     ),
-    context: arguments.ContextOption = None,
+    context: list[str] | None = arguments.CONTEXT,
     seed: int | None = option(None, "Of what is drawn at random (EM only).", min=0),
     depth: int | None = option(None, "Positions 1..depth only.", min=1),
     option: list[str] | None = option(
@@ -298,7 +298,7 @@ Unit = Literal["auto", "query", "session"]
 
 
 def clickmodels(
-    log: arguments.LogPath = None,
+    log: Path | None = arguments.LOG,
     model: list[str] | None = option(None, "Only this one; may be repeated: {click model}."),
     train: float = option(0.75, "Share of the sessions to learn from.", metavar="SHARE"),
     split: SplitBy = option(
@@ -307,7 +307,7 @@ def clickmodels(
     intervals: Unit = option("auto", "What is independent: queries, or single sessions."),
     draws: int = option(300, "Bootstrap samples of the intervals.", min=20),
     plot: Path | None = file_option("Write perplexity by position: .html, .png, .svg or .json."),
-    seed: arguments.Seed = 0,
+    seed: int = arguments.SEED,
     *,
     reading: arguments.ColumnOptions,
     export: arguments.UbiOptions,

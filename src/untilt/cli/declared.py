@@ -40,22 +40,6 @@ class Writes:
 
 WRITES = Writes()
 
-Force = Annotated[
-    bool, typer.Option("--force", help="Replace files of these names that lie in the folder.")
-]
-Card = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="Also write a model card of the ranker: Markdown, such as README.md."
-    ),
-    WRITES,
-]
-PlotIntervals = Annotated[
-    Path | None,
-    typer.Option("--plot", metavar="FILE", help="Draw the intervals: .html, .png, .svg or .json."),
-    WRITES,
-]
-
 
 def writes(parameter: Parameter) -> Writes | None:
     """What an option writes; None where it is no output."""
@@ -205,6 +189,11 @@ def out_option(default: Any, help: str, metavar: str, writes: Writes = WRITES) -
 def file_option(help: str) -> Any:
     """An option of one command: a file that it writes as well."""
     return option(None, help, metavar="FILE", writes=WRITES)
+
+
+FORCE = option(False, "Replace files of these names that lie in the folder.")
+CARD = file_option("Also write a model card of the ranker: Markdown, such as README.md.")
+PLOT = file_option("Draw the intervals: .html, .png, .svg or .json.")
 
 
 def argument(default: Any, help: str, metavar: str, **more: Any) -> Any:

@@ -9,7 +9,7 @@ from untilt._core.addresses import place
 from untilt._core.declared import Option
 from untilt.cli import arguments
 from untilt.cli.console import Output
-from untilt.cli.declared import PlotIntervals, argument, file_option, option
+from untilt.cli.declared import PLOT, argument, file_option, option
 from untilt.errors import OptionError
 from untilt.evaluation.options import JudgingOptions, LevelOptions
 from untilt.facts import phrase
@@ -40,7 +40,7 @@ def evaluate(
     ranker: list[str] | None = option(
         None, "A saved ranker. May be repeated.", metavar="[NAME=]FILE"
     ),
-    bias: arguments.BiasOption = None,
+    bias: str | None = arguments.BIAS,
     *,
     judging: EvaluateOptions,
     baseline: list[str] | None = option(
@@ -59,7 +59,7 @@ def evaluate(
         "normal", "Student's t over queries, or bootstrap."
     ),
     levels: LevelOptions,
-    plot: PlotIntervals = None,
+    plot: Path | None = PLOT,
     clip_plot: Path | None = file_option("Draw the first ranker's value over the clip."),
     sensitivity_plot: Path | None = file_option(
         "Draw what would flip the best ranker's difference: a tornado chart."
@@ -74,7 +74,7 @@ def evaluate(
         "--shown",
         metavar="LOG",
     ),
-    seed: arguments.Seed = 0,
+    seed: int = arguments.SEED,
     reading: arguments.LogOptions,
     output: Output,
 ) -> None:

@@ -131,8 +131,8 @@ def _sample(path: Path, model: Any) -> tuple[Any, Any]:
 
 def judgments(
     out: Path = out_option(..., "Where they are written: .json, .qrels or .csv.", "FILE"),
-    log: arguments.LogPath = None,
-    bias: arguments.BiasOption = None,
+    log: Path | None = arguments.LOG,
+    bias: str | None = arguments.BIAS,
     to: str | None = option(
         None,
         "The Search Relevance Workbench of OpenSearch (.json), TREC's qrels in whole "

@@ -13,9 +13,8 @@ from untilt._core.files import replacing, replacing_all
 from untilt._core.places import refuse_taken
 from untilt._core.progress import progress
 from untilt.cli import arguments
-from untilt.cli.arguments import Seed
 from untilt.cli.console import Output, plain
-from untilt.cli.declared import Force, Writes, argument, option, out_option
+from untilt.cli.declared import FORCE, Writes, argument, option, out_option
 from untilt.data.read.options import FeatureOptions
 from untilt.errors import OptionError, check_share
 from untilt.workflow.options import SplitBy
@@ -77,8 +76,8 @@ def simulate(
     ubi: bool = option(
         False, "Also write the log as an export of User Behavior Insights.", "--as-ubi"
     ),
-    seed: Seed = 0,
-    force: Force = False,
+    seed: int = arguments.SEED,
+    force: bool = FORCE,
     *,
     output: Output,
 ) -> None:
@@ -186,7 +185,7 @@ class CollapseOptions(FeatureOptions, arguments.ColumnOptions):
 
 def collapse(
     out: Path = out_option(..., "Where it is written: .parquet, .csv or .csv.gz.", "FILE"),
-    log: arguments.LogPath = None,
+    log: Path | None = arguments.LOG,
     context: list[str] | None = option(
         None,
         "A column that keeps sessions apart, such as device. May be repeated.",
@@ -247,8 +246,8 @@ def split(
         None, "A context column to keep. May be repeated.", metavar="COLUMN"
     ),
     letor: bool = option(False, "LOG is a LETOR file with labels."),
-    seed: arguments.Seed = 0,
-    force: Force = False,
+    seed: int = arguments.SEED,
+    force: bool = FORCE,
     *,
     reading: arguments.LogOptions,
     export: arguments.UbiOptions,

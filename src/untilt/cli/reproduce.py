@@ -8,7 +8,7 @@ import typer
 
 from untilt._core.places import refuse_taken
 from untilt.cli.console import Output
-from untilt.cli.declared import Force, Writes, argument, option, out_option
+from untilt.cli.declared import FORCE, Writes, argument, option, out_option
 from untilt.errors import OptionError
 from untilt.facts import warning
 from untilt.papers.layouts import LAYOUTS, MADE
@@ -61,7 +61,7 @@ def reproduce(
     queries: int | None = option(None, "Training queries, at most.", min=10),
     chart: list[Picture] | None = option(None, "A kind of chart file. May be repeated."),
     threads: int = option(1, "Threads of one ranker.", min=1),
-    force: Force = False,
+    force: bool = FORCE,
     *,
     output: Output,
 ) -> None:

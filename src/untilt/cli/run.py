@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from untilt._core.addresses import without_secrets
 from untilt.cli import arguments
 from untilt.cli.console import Output
-from untilt.cli.declared import Force, Given, Writes, argument, option, out_option
+from untilt.cli.declared import FORCE, Given, Writes, argument, option, out_option
 from untilt.cli.wording import reads_from
 from untilt.errors import OptionError
 from untilt.workflow.options import RunSettings
@@ -185,8 +185,8 @@ def report(
 def demo(
     quick: bool = option(False, "Less data: seconds, rougher."),
     out: Path = out_option(Path("untilt-demo"), "Where the results go.", "FOLDER"),
-    seed: arguments.Seed = 0,
-    force: Force = False,
+    seed: int = arguments.SEED,
+    force: bool = FORCE,
     *,
     output: Output,
 ) -> None:

@@ -9,7 +9,7 @@ from untilt import catalog
 from untilt._core.addresses import place
 from untilt.cli import arguments
 from untilt.cli.console import Output
-from untilt.cli.declared import WRITES, Card, PlotIntervals, argument, option, out_option
+from untilt.cli.declared import CARD, PLOT, WRITES, argument, option, out_option
 from untilt.cli.evaluate import draw_estimates, record_estimates
 from untilt.errors import OptionError, check_choice, check_share
 from untilt.evaluation.options import JudgingOptions
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 def train(
     data: Path = argument(..., "A click log; or a LETOR file, with --letor.", "LOG", parser=place),
     out: Path = out_option(Path("ranker.untilt"), "Where the ranker is written.", "FILE"),
-    card: Card = None,
+    card: Path | None = CARD,
     method: str | None = option(
         None,
         "How position bias is corrected ({default weighting} where not given): "
         "{weighting|objective}. `untilt methods` says what each is, and which need --bias.",
     ),
-    bias: arguments.BiasOption = None,
+    bias: str | None = arguments.BIAS,
     ranker: str | None = option(
         None, "What is trained ({default ranker} where not given): {ranker}."
     ),
@@ -39,7 +39,7 @@ def train(
     ),
     letor: bool = option(False, "LOG is a LETOR file with labels."),
     threads: int | None = option(None, "Threads; all where not given.", min=1),
-    seed: arguments.Seed = 0,
+    seed: int = arguments.SEED,
     *,
     reading: arguments.LogOptions,
     output: Output,
@@ -140,12 +140,12 @@ def methods(
 def select(
     data: Path = argument(..., "A click log to train on.", "LOG", parser=place),
     out: Path = out_option(Path("ranker.untilt"), "Where the chosen ranker is written.", "FILE"),
-    card: Card = None,
+    card: Path | None = CARD,
     valid: Path | None = option(
         None, "Held-out clicks; part of LOG where not given.", metavar="LOG", parser=place
     ),
     hold_out: float = option(0.25, "Share of the queries to hold out where --valid is not given."),
-    bias: arguments.BiasOption = None,
+    bias: str | None = arguments.BIAS,
     method: list[str] | None = option(
         None,
         "A correction to try; may be repeated: {weighting|objective}. Without, some usual tables.",
@@ -166,7 +166,7 @@ def select(
     ),
     *,
     judging: JudgingOptions,
-    baseline: arguments.BaselineRankers = None,
+    baseline: str | None = arguments.BASELINE,
     folder: Path | None = option(
         # Its name is said: Typer 0.27 takes it from a metavar that is the same word.
         None,
@@ -177,9 +177,9 @@ def select(
     ),
     jobs: int = option(1, "Candidates fitted at once; -1: one per core."),
     threads: int | None = option(None, "Threads of one candidate; all where not given.", min=1),
-    plot: PlotIntervals = None,
+    plot: Path | None = PLOT,
     held_out: bool = option(False, "Of --valid, only queries that are not in LOG."),
-    seed: arguments.Seed = 0,
+    seed: int = arguments.SEED,
     reading: arguments.LogOptions,
     output: Output,
 ) -> None:
