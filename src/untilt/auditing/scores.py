@@ -14,10 +14,12 @@ two: the model's own, and the jackknife over queries, which is also right where 
 query to query. The quantiles are Student's, by the effective number of queries.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import special
+from scipy.optimize import brentq
 from scipy.sparse import csr_array
 
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
@@ -26,6 +28,9 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts
 
 MOST_SPLITS, CELLS_OF_SPLITS = 8, 500_000
+FARTHEST = 20.0  # logarithm of a ratio: so much no log can tell
+NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(9)  # of a normal distribution
+NODE_WEIGHTS, MIDDLE = NODE_WEIGHTS / NODE_WEIGHTS.sum(), 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +93,26 @@ class Score:
         return float(quantile * self.std_error / self.information.sum())
 
 
+def effect_of(
+    score: Callable[[float], Score], level: float, farthest: float = FARTHEST
+) -> tuple[float, float, float]:
+    """The effect at which a score is 0, and the lowest and highest that it does not reject.
+
+    The score of an effect falls with it. `farthest` : ends are not looked for beyond it
+    """
+    quantile = special.stdtrit(score(0.0).degrees_of_freedom, 0.5 + level / 2)
+
+    def where(t: float) -> float:
+        def beyond(effect: float) -> float:
+            return float(np.clip(score(effect).t - t, -1e3, 1e3))
+
+        if beyond(-farthest) <= 0 or beyond(farthest) >= 0:
+            return farthest if beyond(0.0) > 0 else -farthest
+        return float(brentq(beyond, -farthest, farthest, xtol=1e-6))
+
+    return where(0.0), where(quantile), where(-quantile)
+
+
 @dataclass(frozen=True, eq=False)
 class ScoreCells:
     """Documents at positions whose sessions are of two kinds, with both among them.
@@ -113,52 +138,86 @@ class ScoreCells:
         against = np.sum(self.c0 * self.n1 / n)
         return float(np.sum(self.c1 * self.n0 / n) / against) if against > 0 else float("nan")
 
-    def level(self) -> Score:
-        """Whether the kind is clicked more often than the others at equal cells."""
-        gap, variance = self._gaps(1.0)
+    def level(self, effect: float = 0.0) -> Score:
+        """Whether the kind is clicked e^effect times as often as the others at equal cells."""
+        gap, variance, _share = self._gaps(np.exp(effect))
         return self._score(gap, variance, variance)
 
-    def slope(self) -> Score:
-        """Whether its clicks fall more steeply: a ratio of rates that is k^-effect.
+    def slope(self, effect: float = 0.0) -> Score:
+        r"""Whether its clicks fall more steeply: a ratio of rates that is e^a_q k^-effect.
 
-        Each query may have a ratio of its own; what counts is how it changes with the position.
+        With the share s of a cell's clicks that the kind gets at a common a, A = c1 (1 - s) and
+        B = c0 s have the ratio e^(a_q - a) on average, at every position of a query. So
+
+            U_q = 2 (sum z A sum B - sum A sum z B) / sum c,   z = -log k
+
+        is 0 on average whatever a_q is. Fitting a_q instead doubles the effect where a query has
+        two clicks (Neyman and Scott).
         """
-        gap, variance = self._gaps(self._common_ratio)
-        z = -np.log(self.position)
-        z = z - _means(z, variance, self.query)[self.query]
-        return self._score(z * gap, z**2 * variance, z**2 * variance)
+        z, query = -np.log(self.position), self.query
+        steep = np.exp(effect * z)
+        _gap, variance, s = self._gaps(steep * replace(self, n1=self.n1 * steep)._common_ratio)
+        a, b = self.c1 * (1 - s), self.c0 * s
+        A, zA, B, zB, C = (sum_by(query, x) for x in (a, z * a, b, z * b, self.c1 + self.c0))
+        by_click = (1 - s) * (z * B[query] - zB[query]) + s * (z * A[query] - zA[query])
+        v = sum_by(query, (2 * by_click / C[query]) ** 2 * variance)
+        return Score(2 * (zA * B - A * zB) / C, v, v)
 
-    def spread(self) -> Score:
-        r"""Whether documents differ in their ratio: sum over documents of u^2 - v.
+    def spread(self, effect: float = 0.0) -> Score:
+        r"""Whether documents differ in their ratio: sum over documents of u^2 - m.
 
-        With gap u and variance v of each document, less what its query has in common,
+        With gap U of each document, less what its query has in common,
 
-            u_d = U_d - V_d U_q / V_q,   v_d = V_d (1 - V_d / V_q)
+            u_d = U_d - h_d U_q,   m_d = (1 - 2 h_d) M_d + h_d^2 M_q,   h_d = V_d / V_q
 
-        the sum is 0 on average where all documents of a query changed alike; the effect is the
-        variance of the logarithms of the documents' ratios.
+        and the variance M of U where the logarithms of the documents' ratios are normal with the
+        variance `effect`. Without any it is V, and the sum is 0 on average where all documents of
+        a query changed alike.
         """
-        gap, variance = self._gaps(self._common_ratio)
+        ratio = self._common_ratio
         document, first = np.unique(self.document, return_index=True)
         own = np.searchsorted(document, self.document)
-        query, U, V = self.query[first], sum_by(own, gap), sum_by(own, variance)
-        U_q, V_q = sum_by(query, U), sum_by(query, V)
-        share = np.divide(V, V_q[query], out=np.zeros_like(V), where=V_q[query] > 0)
-        u, v = U - share * U_q[query], V * (1 - share)
+        steps = np.sqrt(max(effect, 0.0)) * NODES
+        gaps, variances = (
+            np.stack([sum_by(own, each) for each in values])
+            for values in zip(*(self._gaps(ratio * np.exp(d))[:2] for d in steps), strict=True)
+        )
+        query, U, V = self.query[first], gaps[MIDDLE], variances[MIDDLE]
+        M = NODE_WEIGHTS @ (variances + (gaps - NODE_WEIGHTS @ gaps) ** 2)
+        U_q, V_q, M_q = (sum_by(query, each)[query] for each in (U, V, M))
+        h = np.divide(V, V_q, out=np.zeros_like(V, dtype=float), where=V_q > 0)
+        u, m, v = U - h * U_q, (1 - 2 * h) * M + h**2 * M_q, V * (1 - h)
         # Fourth cumulant of a count is about its variance where clicks are rare.
-        return Score(sum_by(query, u**2 - v), sum_by(query, 2 * v**2 + v), sum_by(query, v**2))
+        return Score(sum_by(query, u**2 - m), sum_by(query, 2 * m**2 + m), sum_by(query, v**2))
+
+    def told_level(self, level: float) -> tuple[float, float, float]:
+        """Click rate of the kind over that of the others, with its interval."""
+        middle, low, high = np.exp(effect_of(self.level, level)).tolist()
+        return middle, low, high
+
+    def told_slope(self, level: float, reach: int) -> tuple[float, float, float]:
+        """The same at position `reach`, over what it is at position 1."""
+        ends = effect_of(self.slope, level, FARTHEST / np.log(reach))
+        middle, high, low = np.exp(-np.log(reach) * np.array(ends)).tolist()
+        return middle, low, high
+
+    def told_spread(self, level: float) -> tuple[float, float, float]:
+        """The factor by which a document's ratio differs from the common one, as a rule."""
+        ends = np.maximum(effect_of(self.spread, level), 0.0)
+        middle, low, high = np.exp(np.sqrt(ends)).tolist()
+        return middle, low, high
 
     @property
     def _common_ratio(self) -> float:
         ratio = self.ratio
         return ratio if np.isfinite(ratio) and ratio > 0 else 1.0
 
-    def _gaps(self, ratio: float) -> tuple[FloatArray, FloatArray]:
-        """Clicks of the kind less those expected at this ratio of rates, and their variance."""
+    def _gaps(self, ratio: float | FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Clicks of the kind less those expected at this ratio of rates, variance, and share."""
         n, c = self.n1 + self.n0, self.c1 + self.c0
         share = self.n1 * ratio / (self.n1 * ratio + self.n0)
         variance = share * (1 - share) * c * (n - c) / np.maximum(n - 1, 1)
-        return self.c1 - c * share, variance
+        return self.c1 - c * share, variance, share
 
     def _score(self, score: FloatArray, variance: FloatArray, information: FloatArray) -> Score:
         return Score(*(sum_by(self.query, each) for each in (score, variance, information)))
