@@ -29,6 +29,7 @@ from untilt.data.counts import PositionCounts
 
 MOST_SPLITS, CELLS_OF_SPLITS = 8, 500_000
 FARTHEST = 20.0  # logarithm of a ratio: so much no log can tell
+MOST_DEALT = 10**9
 NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(9)  # of a normal distribution
 NODE_WEIGHTS, MIDDLE = NODE_WEIGHTS / NODE_WEIGHTS.sum(), 4
 
@@ -376,9 +377,7 @@ def _random_halves(
     data: Repeated, inverse: FloatArray, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray, FloatArray, float]:
     """Score, variance and information by query for one dealing; the information where x is 1."""
-    n, c = data.n.astype(np.int64), data.c.astype(np.int64)
-    first = n // 2 + rng.integers(0, 2, len(n)) * (n % 2)
-    taken = rng.hypergeometric(c, n - c, first)
+    first, taken = _dealt(data.n.astype(np.int64), data.c.astype(np.int64), rng)
     one, other = (first * 1.0, taken * 1.0), (data.n - first, data.c - taken)
     halves = [_Half.of(data, *mine, *its) for mine, its in ((one, other), (other, one))]
     a = inverse @ sum(half.slope for half in halves)
@@ -390,6 +389,21 @@ def _random_halves(
         variance += sum_by(own, r**2 * half.variance, n_queries)
         information += sum_by(data.query, half.x**2 * half.weight, n_queries)
     return score, variance, information, float(sum(half.weight.sum() for half in halves))
+
+
+def _dealt(n: IntArray, c: IntArray, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+    """Sessions and clicks of a random half of each cell.
+
+    NumPy draws hypergeometric numbers below 10^9 alone. In larger cells each session is dealt by a
+    coin of its own: the halves differ a little in size, and are as independent.
+    """
+    first = n // 2 + rng.integers(0, 2, len(n)) * (n % 2)
+    is_small = np.maximum(c, n - c) < MOST_DEALT
+    taken = rng.hypergeometric(*(np.where(is_small, each, 0) for each in (c, n - c, first)))
+    large = np.flatnonzero(~is_small)
+    taken[large] = rng.binomial(c[large], 0.5)
+    first[large] = taken[large] + rng.binomial(n[large] - c[large], 0.5)
+    return first, taken
 
 
 @dataclass(frozen=True, eq=False)
@@ -545,8 +559,7 @@ def trust_score(
     score, variance, information = np.zeros((3, int(query.max()) + 1))
     splits = int(np.clip(CELLS_OF_SPLITS // len(c), 1, MOST_SPLITS))
     for _ in range(splits):
-        n1 = n // 2 + rng.integers(0, 2, len(n)) * (n % 2)
-        c1 = rng.hypergeometric(c, n - c, n1)
+        n1, c1 = _dealt(n, c, rng)
         for own, its in (((n1, c1), (n - n1, c - c1)), ((n - n1, c - c1), (n1, c1))):
             seen, total = (sum_by(d, each, n_docs) for each in (its[0] * (a + b), its[1] * 1.0))
             x = np.log((total + 1) / (seen + seen.sum() / max(total.sum(), 1.0)))

@@ -7,12 +7,11 @@ from fnmatch import fnmatchcase
 
 from untilt._core.arrays import Missing
 from untilt.data.layout import Grid
-from untilt.data.limits import DEEPEST
+from untilt.data.limits import DEEPEST, LEAST_LABEL, MOST_COUNT, MOST_LABEL
 from untilt.data.read.database import Database, literal
 from untilt.data.read.options import Features
 from untilt.data.read.sources import Source, Stated
 from untilt.data.read.types import (
-    MOST_COUNT,
     MOST_POSITION,
     Column,
     context_sql,
@@ -37,7 +36,11 @@ BAD_CELL = warning(
     "{columns}",
 )
 BAD_POSITION = warning("log.bad-position", "{column} is no whole number from {least} to {most:,}")
-BAD_LABEL = warning("log.bad-label", "{column} is missing, no number, infinite or negative")
+BAD_LABEL = warning(
+    "log.bad-label",
+    "{column} is missing, no number, negative, or neither 0 nor between "
+    f"{LEAST_LABEL:g} and {MOST_LABEL:g}",
+)
 BAD_COUNT = warning("log.bad-count", "{column} is no whole number from 1 to {most:,}")
 SESSION_MISSING = warning("log.session-missing", "{column} is missing")
 

@@ -42,7 +42,7 @@ from untilt.data.read.columns import (
 from untilt.data.read.database import Database
 from untilt.data.read.frames import open_stream
 from untilt.data.read.sources import Source
-from untilt.data.read.types import MOST_COUNT
+from untilt.data.limits import MOST_COUNT
 from untilt.errors import ColumnError, FileFormatError, OptionError, check_choice
 
 COUNT = "count"
