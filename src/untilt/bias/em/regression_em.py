@@ -280,11 +280,10 @@ class EMEstimator(BiasEstimator):
 
 def flattening(cells: PositionCounts, features: FeatureArray) -> list[int]:
     """Features at whose equal values, in 20 classes, clicks fall less than half as steeply."""
-    clicks, shown = cells.by_position(cells.clicks), cells.by_position(cells.impressions)
-    clicked = clicks > 0
-    raw = np.log(np.where(clicked, clicks / np.where(clicked, shown, 1), 1))
-    fall = float(np.dot(clicks, raw - raw[0]))
-    free = clicked & (np.arange(cells.depth) > 0)
+    cells = cells.at_positions(cells.by_position(cells.clicks) > 0)
+    clicks = cells.by_position(cells.clicks)
+    raw = np.log(clicks / cells.by_position(cells.impressions))
+    fall, free = float(np.dot(clicks, raw - raw[0])), np.arange(cells.depth) > 0
     found = []
     for j, column in enumerate(np.nan_to_num(features.T.astype(float), nan=-np.inf)):
         alike = cells.grouped(class_of(column, FLATTENING_CLASSES))
