@@ -19,6 +19,7 @@ from untilt._core.arrays import AnyArray, IntArray, sum_by
 from untilt._core.random import Seed, generator
 from untilt._core.statistics import holm
 from untilt.auditing.scores import (
+    FARTHEST,
     RelevanceScore,
     Score,
     ScoreCells,
@@ -434,8 +435,8 @@ def _features(log: ClickLog, level: float, reach: int) -> Iterator[ReadingTest]:
 def _fall(score: RelevanceScore, question: Question, level: float, reach: int) -> ReadingTest:
     # An effect b in k^(-b x) falls by reach^(b x): weaker over better is reach^(-2 b spread).
     size, half = -2 * score.spread * np.log(reach), score.half_width(level)
-    effects = (score.effect, score.effect + half, score.effect - half)
-    middle, low, high = (float(np.exp(size * each)) for each in effects)
+    ends = size * np.array([score.effect, score.effect + half, score.effect - half])
+    middle, low, high = np.exp(np.clip(ends, -FARTHEST, FARTHEST)).tolist()
     return replace(_test(score, question, (middle, low, high)), detail="slope", position=reach)
 
 
