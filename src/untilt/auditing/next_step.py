@@ -345,9 +345,7 @@ def context_fact(reading: ReadingTests | None, columns: Sequence[str]) -> Fact:
     )
 
 
-def lists_by_context(
-    log: ClickLog, estimator: str, ranker: Shuffled = None
-) -> ClickLog | None:
+def lists_by_context(log: ClickLog, estimator: str, ranker: Shuffled = None) -> ClickLog | None:
     """The lists that give a curve for each context in place of this estimator's one for all.
 
     Of an experiment its own lists alone, as deep as they were shuffled; `ranker` as in

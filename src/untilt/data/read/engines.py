@@ -30,7 +30,7 @@ from uuid import uuid4
 
 from untilt._core.declared import is_whole
 from untilt._core.progress import progress
-from untilt.data.limits import DEEPEST
+from untilt.data.limits import DEEPEST, MOST_COUNT
 from untilt.data.read.columns import (
     FLAG,
     OPTIONAL,
@@ -42,7 +42,6 @@ from untilt.data.read.columns import (
 from untilt.data.read.database import Database
 from untilt.data.read.frames import open_stream
 from untilt.data.read.sources import Source
-from untilt.data.limits import MOST_COUNT
 from untilt.errors import ColumnError, FileFormatError, OptionError, check_choice
 
 COUNT = "count"
