@@ -103,15 +103,21 @@ def effect_of(
     """
     quantile = special.stdtrit(score(0.0).degrees_of_freedom, 0.5 + level / 2)
 
-    def where(t: float) -> float:
-        def beyond(effect: float) -> float:
-            return float(np.clip(score(effect).t - t, -1e3, 1e3))
+    def where(t: float, start: float) -> float:
+        def gap(effect: float) -> float:
+            return score(effect).t - t
 
-        if beyond(-farthest) <= 0 or beyond(farthest) >= 0:
-            return farthest if beyond(0.0) > 0 else -farthest
-        return float(brentq(beyond, -farthest, farthest, xtol=1e-6))
+        here = gap(start)
+        step, end = np.copysign(0.05, here), start
+        # Outwards, because far away the error grows with the score.
+        while here * gap(end) > 0:
+            if abs(end) >= farthest and end * step > 0:
+                return end
+            step, end = 2 * step, float(np.clip(start + 2 * step, -farthest, farthest))
+        return end if end == start else float(brentq(gap, start, end, xtol=1e-6))
 
-    return where(0.0), where(quantile), where(-quantile)
+    middle = where(0.0, 0.0)
+    return middle, where(quantile, middle), where(-quantile, middle)
 
 
 @dataclass(frozen=True, eq=False)

@@ -74,11 +74,11 @@ _OF_CLICKS = (
     "with clicks of the past, which have the position in them"
 )
 MADE_OF_CLICKS = warning(
-    "bias.made-of-clicks", _OF_CLICKS + ", and no curve is left without it: there is no interval"
+    "bias.made-of-clicks", _OF_CLICKS + ", and no curve is left without that: there is no interval"
 )
 MOVED_BY_FEATURE = warning(
     "bias.made-of-clicks",
-    _OF_CLICKS + ": without it examination at position {position} is {without:.2f} in place of "
+    _OF_CLICKS + ": without that, examination at position {position} is {without:.2f} in place of "
     "{here:.2f}, and the curve has no interval. Leave out what is made from clicks",
 )
 GAP = warning(
@@ -285,7 +285,8 @@ def flattening(cells: PositionCounts, features: FeatureArray) -> list[int]:
     raw = np.log(clicks / cells.by_position(cells.impressions))
     fall, free = float(np.dot(clicks, raw - raw[0])), np.arange(cells.depth) > 0
     found = []
-    for j, column in enumerate(np.nan_to_num(features.T.astype(float), nan=-np.inf)):
+    missing = float(np.finfo(np.float32).min)
+    for j, column in enumerate(np.nan_to_num(features.T.astype(float), nan=missing)):
         alike = cells.grouped(class_of(column, FLATTENING_CLASSES))
         if np.dot(clicks, fit_shares(alike, free).z) > LEAST_LEFT * fall:
             found.append(j)
