@@ -79,7 +79,7 @@ MADE_OF_CLICKS = warning(
 MOVED_BY_FEATURE = warning(
     "bias.made-of-clicks",
     _OF_CLICKS + ": without that, examination at position {position} is {without:.2f} in place of "
-    "{here:.2f}, and the curve has no interval. Leave out what is made from clicks",
+    "{here:.2f}, and the curve has no interval",
 )
 GAP = warning(
     "bias.gap",
