@@ -1,10 +1,11 @@
 """Curves of examination in the coverage table: each estimator on logs that it is made for."""
 
 from collections.abc import Callable, Iterator
+from itertools import permutations
 from typing import Any
 
 import numpy as np
-from coverage_row import Ends, Row
+from coverage_row import Ends, Measure, Row
 from coverage_world import (
     DEVICES,
     EPS_MINUS,
@@ -19,6 +20,7 @@ from coverage_world import (
 )
 
 import untilt as ut
+from untilt.auditing.reading import reading_tests
 
 THREADS: dict[str, Any] = {"n_threads": 1}
 
@@ -92,6 +94,20 @@ def of_order(made: Made) -> Ends | None:
         return None
     low, high = (np.array([proxy.correlation + sign * 1.96 * proxy.std_error]) for sign in (-1, 1))
     return Ends(low, high, np.array([truth(made.study, made.scenario)["correlation"]]))
+
+
+def of_reading(question: str) -> Measure:
+    """The size that a reading test tells. Contexts differ as DEVICES say, and nothing else does."""
+
+    def measure(made: Made) -> Ends | None:
+        tests = made.once("reading", lambda: reading_tests(made.log)).tests
+        for test in (each for each in tests if each.question == question):
+            eta = {kind: DEVICES[kind] - DEVICES[other] for kind, other in permutations(DEVICES)}
+            true = test.position ** -eta[test.about] if question == "context" else 1.0
+            return Ends(*(np.array([each]) for each in (test.low, test.high, true)))
+        return None
+
+    return measure
 
 
 # ---- trust bias

@@ -5,8 +5,8 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from coverage_curves import all_pairs, bounded, of_click_rates, of_order
-from coverage_row import Ends, Measure, Row
+from coverage_curves import all_pairs, bounded, of_click_rates, of_order, of_reading
+from coverage_row import ALL, Ends, Measure, Row
 from coverage_world import (
     DISCOUNT,
     EPS_MINUS,
@@ -271,6 +271,10 @@ def of_click_models(made: Made) -> Ends | None:
 def other_rows() -> Iterator[Row]:
     yield Row("click rate by position", "other", "rankers", of_click_rates)
     yield Row("audit, position and relevance", "other", "rankers", of_order, share=0.3)
+    alike = tuple(each for each in ALL if each != "people")  # sessions of people who differ do too
+    yield Row("reading test, contexts", "other", "context", of_reading("context"))
+    row = of_reading("clicks-above")
+    yield Row("reading test, clicks above", "other", "rankers", row, scenarios=alike)
     yield Row("compare_click_models", "other", "rankers", of_click_models, share=0.5)
     yield Row("select, values", "other", "fixed", of_selection)
     yield Row("select, differences to the best", "other", "fixed", of_selected_differences)

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import untilt as ut
+from untilt.auditing.next_step import lists_by_context
 from untilt.cli.main import app
 from untilt.facts import codes
 
@@ -130,3 +131,64 @@ def test_a_bias_by_context_needs_the_context(differ, tmp_path):
     without = ut.read_log(differ / "clicks.parquet", documents=differ / "documents.parquet")
     with pytest.raises(ut.errors.OptionError, match="no context 'device'"):
         ut.run(without, tmp_path / "run", bias=str(bias), **SMALL)
+
+
+def stock_log(folder, seed=0, n_queries=100, sessions=60):
+    """Production demotes what is out of stock, which the log does not say; a quarter is shuffled.
+
+    Lists of "shuffle-top-4" are in random order down to 4, and in production's order below.
+    """
+    rng = np.random.default_rng(seed)
+    n, k = n_queries * sessions, np.arange(1, 7)
+    query, worth = np.repeat(np.arange(n_queries), sessions), rng.normal(size=(n_queries, 6))
+    device = np.where(rng.random(n) < 0.5, "phone", "desktop").astype(object)
+    now = worth[query] - 1.5 * (rng.random((n, 6)) < 0.3)
+    order = np.argsort(-now - 0.3 * rng.normal(size=now.shape), axis=1)
+    ranker = rng.choice(3, size=n, p=[0.7, 0.25, 0.05])
+    order[ranker == 1] = rng.permuted(order[ranker == 1], axis=1)
+    order[ranker == 2, :4] = rng.permuted(order[ranker == 2, :4], axis=1)
+    eta = np.array([ETA[each] for each in device])[:, None]
+    gamma = 0.05 + 0.6 / (1 + np.exp(1.0 - 1.5 * np.take_along_axis(now, order, axis=1)))
+    log = ut.ClickLog(
+        query_id=np.arange(n_queries),
+        doc_id=np.arange(6 * n_queries),
+        doc_query=np.repeat(np.arange(n_queries), 6),
+        indptr=np.arange(n + 1) * 6,
+        query=query,
+        document=(6 * query[:, None] + order).ravel(),
+        position=np.tile(k, n),
+        label=(rng.random((n, 6)) < k**-eta * gamma).ravel().astype(float),
+        features=(worth + 0.5 * rng.normal(size=worth.shape)).reshape(-1, 1),
+        ranker=ranker,
+        ranker_names=("production", "shuffle", "shuffle-top-4"),
+        context={"device": device},
+    )
+    ut.write_log(log, folder / "clicks.parquet", documents=folder / "documents.parquet")
+    return folder
+
+
+def test_curves_by_context_of_an_experiment_stay_those_of_the_experiment(tmp_path):
+    """Of all lists they would be off by a factor of 2: ranks follow stock, and so do clicks."""
+    folder = stock_log(tmp_path)
+    found = ut.run(**source(folder), folder=tmp_path / "run", context=["device"], **SMALL)
+    used = found.decision.bias
+    assert (used.kind, used.bias.rests_on) == ("experiment", "experiment")
+    assert used.context.code == "run.context-differs"
+    assert found.bias.assumes[1].code == "bias.random-order"
+    for device, eta in ETA.items():
+        curve = found.bias.contexts[f"device = {device}"]
+        off = np.log(curve.examination / np.arange(1.0, 7.0) ** -eta)
+        assert np.all(np.abs(off)[1:] < 4 * (curve.std_error / curve.examination)[1:])
+
+
+def test_lists_of_an_experiment_end_where_it_shuffled(tmp_path):
+    folder = stock_log(tmp_path, n_queries=20)
+    log = ut.read_log(folder / "clicks.parquet", context=["device"])
+    lists = lists_by_context(log, "ShuffledTop")
+    names = np.array(lists.ranker_names)[lists.ranker]
+    assert set(names) == {"shuffle", "shuffle-top-4"}
+    assert set(np.diff(lists.indptr)[names == "shuffle"]) == {6}
+    assert set(np.diff(lists.indptr)[names == "shuffle-top-4"]) == {4}
+    named = lists_by_context(log, "ShuffledTop", ranker="shuffle")
+    assert named.n_sessions == log.sessions[log.ranker == 1].sum()
+    assert lists_by_context(log, "RegressionEM") is None

@@ -484,9 +484,8 @@ def _with_experiment(audit: Audit, clicks: ClickLog, level: float) -> Audit:
     if audit.interventions.is_used and audit.variation is not None:
         reach = min(comparable_depth(position_graph(production)), audit.variation.joined_depth)
         with suppress(UntiltError):
-            curve = _evidence(production, reach, level)
-            told = None if curve is None else harvested_test(clicks, audit.interventions, curve)
-            audit = replace(audit, harvested=told)
+            curve = AllPairs(depth=reach, level=level).fit(production).bias_
+            audit = replace(audit, harvested=harvested_test(clicks, audit.interventions, curve))
     return audit
 
 

@@ -25,8 +25,8 @@ from untilt.auditing.reading import Question, ReadingTest, ReadingTests
 from untilt.bias.contextual.contextual import ContextualBias
 from untilt.bias.em.regression_em import RegressionEM
 from untilt.bias.em.trust_em import TrustEM
-from untilt.bias.experiments.assignment import shuffled_lists
-from untilt.bias.experiments.shuffled import ShuffledTop
+from untilt.bias.experiments.assignment import Shuffled, shuffled_lists
+from untilt.bias.experiments.shuffled import ShuffledTop, named_tops
 from untilt.bias.experiments.swaps import AdjacentSwap, PivotSwap, SwapEstimator
 from untilt.bias.harvesting.harvesting import AllPairs
 from untilt.bias.position_graph import PositionGraph, joined_depth
@@ -349,14 +349,15 @@ def context_fact(reading: ReadingTests | None, columns: Sequence[str]) -> Fact:
     )
 
 
-def lists_by_context(log: ClickLog, estimator: str) -> ClickLog | None:
+def lists_by_context(log: ClickLog, estimator: str, ranker: Shuffled = None) -> ClickLog | None:
     """The lists that give a curve for each context in place of this estimator's one for all.
 
-    Of an experiment its own lists alone. None where one curve stays: swaps have no such estimator,
-    and trust moves a curve by more than contexts do.
+    Of an experiment its own lists alone, as deep as they were shuffled; `ranker` as in
+    `ShuffledTop`. None where one curve stays: swaps have no such estimator, and trust moves a curve
+    by more than contexts do.
     """
     if estimator == ShuffledTop.__name__:
-        return log.take(np.flatnonzero(shuffled_lists(log, None)))
+        return named_tops(log, shuffled_lists(log, ranker))[1]
     return log if estimator in (AllPairs.__name__, ContextualBias.__name__) else None
 
 

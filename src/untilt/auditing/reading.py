@@ -19,6 +19,7 @@ from untilt._core.arrays import AnyArray, IntArray, sum_by
 from untilt._core.random import Seed, generator
 from untilt._core.statistics import holm
 from untilt.auditing.scores import (
+    FARTHEST,
     RelevanceScore,
     Score,
     ScoreCells,
@@ -436,8 +437,8 @@ def _features(log: ClickLog, level: float, reach: int) -> Iterator[ReadingTest]:
 def _fall(score: RelevanceScore, question: Question, level: float, reach: int) -> ReadingTest:
     # An effect b in k^(-b x) falls by reach^(b x): weaker over better is reach^(-2 b spread).
     size, half = -2 * score.spread * np.log(reach), score.half_width(level)
-    effects = (score.effect, score.effect + half, score.effect - half)
-    middle, low, high = (float(np.exp(size * each)) for each in effects)
+    ends = size * np.array([score.effect, score.effect + half, score.effect - half])
+    middle, low, high = np.exp(np.clip(ends, -FARTHEST, FARTHEST)).tolist()
     return replace(_test(score, question, (middle, low, high)), detail="slope", position=reach)
 
 
@@ -533,10 +534,7 @@ def grouped_cells(log: ClickLog, kind: IntArray, n_kinds: int, which: int) -> Sc
 def _level(cells: ScoreCells, question: Question, level: float) -> Iterator[ReadingTest]:
     score = cells.level()
     if score.is_possible:
-        # The ratio itself can be 0, so its interval is on its own scale, of the test's width.
-        ratio = cells.ratio
-        half = score.half_width(level) * max(ratio, 1.0)
-        yield _test(score, question, (ratio, max(0.0, ratio - half), ratio + half))
+        yield _test(score, question, cells.told_level(level))
 
 
 def _slope(
@@ -544,20 +542,14 @@ def _slope(
 ) -> Iterator[ReadingTest]:
     score = cells.slope()
     if score.is_possible:
-        half = score.half_width(level)
-        middle, low, high = (
-            reach**-b for b in (score.effect, score.effect + half, score.effect - half)
-        )
-        yield replace(_test(score, question, (middle, low, high)), detail="slope", position=reach)
+        test = _test(score, question, cells.told_slope(level, reach))
+        yield replace(test, detail="slope", position=reach)
 
 
 def _spread(cells: ScoreCells, question: Question, level: float) -> Iterator[ReadingTest]:
     score = cells.spread()
     if score.is_possible:
-        half = score.half_width(level)
-        variances = (score.effect, score.effect - half, score.effect + half)
-        ratios = tuple(float(np.exp(np.sqrt(max(0.0, each)))) for each in variances)
-        test = _test(score, question, (ratios[0], ratios[1], ratios[2]))
+        test = _test(score, question, cells.told_spread(level))
         yield replace(test, detail="spread", p_value=score.p_above)
 
 

@@ -16,11 +16,14 @@ whose sessions they are, comparisons of kinds of sessions are clustered by perso
 (`two_way_variance`): chance may have drawn the kind of a person once for all sessions.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from scipy import special
+from scipy.optimize import brentq
 from scipy.sparse import csr_array
 
 from untilt._core import ragged
@@ -31,6 +34,10 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, cell_of_rows, clusters_of
 
 MOST_SPLITS, CELLS_OF_SPLITS = 8, 500_000
+FARTHEST = 20.0  # logarithm of a ratio: so much no log can tell
+MOST_DEALT = 10**9
+NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(9)  # of a normal distribution
+NODE_WEIGHTS, MIDDLE = NODE_WEIGHTS / NODE_WEIGHTS.sum(), 4
 
 
 class Sums(NamedTuple):
@@ -110,6 +117,32 @@ class Score:
         return float(quantile * self.std_error / self.information.sum())
 
 
+def effect_of(
+    score: Callable[[float], Score], level: float, farthest: float = FARTHEST
+) -> tuple[float, float, float]:
+    """The effect at which a score is 0, and the lowest and highest that it does not reject.
+
+    The score of an effect falls with it. `farthest` : ends are not looked for beyond it
+    """
+    quantile = special.stdtrit(score(0.0).degrees_of_freedom, 0.5 + level / 2)
+
+    def where(t: float, start: float) -> float:
+        def gap(effect: float) -> float:
+            return score(effect).t - t
+
+        here = gap(start)
+        step, end = np.copysign(0.05, here), start
+        # Outwards, because far away the error grows with the score.
+        while here * gap(end) > 0:
+            if abs(end) >= farthest and end * step > 0:
+                return end
+            step, end = 2 * step, float(np.clip(start + 2 * step, -farthest, farthest))
+        return end if end == start else float(brentq(gap, start, end, xtol=1e-6))
+
+    middle = where(0.0, 0.0)
+    return middle, where(quantile, middle), where(-quantile, middle)
+
+
 @dataclass(frozen=True, eq=False)
 class ScoreCells:
     """Documents at positions whose sessions are of two kinds, with both among them.
@@ -154,66 +187,103 @@ class ScoreCells:
     @property
     def ratio(self) -> float:
         """Click rate of the kind over that of the others at equal cells (Mantel and Haenszel)."""
-        return self.ratio_of(slice(None))
+        n = self.n1 + self.n0
+        against = np.sum(self.c0 * self.n1 / n)
+        return float(np.sum(self.c1 * self.n0 / n) / against) if against > 0 else float("nan")
 
-    def ratio_of(self, cells: BoolArray | slice) -> float:
-        """The same of some cells."""
-        n1, c1, n0, c0 = (each[cells] for each in (self.n1, self.c1, self.n0, self.c0))
-        against = np.sum(c0 * n1 / (n1 + n0))
-        return float(np.sum(c1 * n0 / (n1 + n0)) / against) if against > 0 else float("nan")
+    def level(self, effect: float = 0.0, *, top: int | None = None) -> Score:
+        """Whether the kind is clicked e^effect times as often as others at equal cells of 1..top.
 
-    def level(self, *, top: int | None = None) -> Score:
-        """Whether the kind is clicked more often than others at equal cells, of 1..top."""
+        By default of all positions.
+        """
         counted = self.position <= (np.inf if top is None else top)
-        return self._score(counted.astype(float), *self._gaps(1.0), 1.0)
+        gap, variance, _share = self._gaps(np.exp(effect))
+        return self._score(counted.astype(float), gap, variance, np.exp(effect))
 
-    def slope(self) -> Score:
-        """Whether its clicks fall more steeply: a ratio of rates that is k^-effect.
+    def slope(self, effect: float = 0.0) -> Score:
+        r"""Whether its clicks fall more steeply: a ratio of rates that is e^a_q k^-effect.
 
-        Each query may have a ratio of its own; what counts is how it changes with the position.
+        With the share s of a cell's clicks that the kind gets at a common a, A = c1 (1 - s) and
+        B = c0 s have the ratio e^(a_q - a) on average, at every position of a query. So
+
+            U_q = 2 (sum z A sum B - sum A sum z B) / sum c,   z = -log k
+
+        is 0 on average whatever a_q is. Fitting a_q instead doubles the effect where a query has
+        two clicks (Neyman and Scott).
         """
-        gap, variance = self._gaps(self._common_ratio)
-        z = -np.log(self.position)
-        z = z - _means(z, variance, self.query)[self.query]
-        return self._score(z, gap, variance, self._common_ratio)
+        z, query = -np.log(self.position), self.query
+        steep = np.exp(effect * z)
+        ratio = steep * replace(self, n1=self.n1 * steep)._common_ratio
+        gap, variance, s = self._gaps(ratio)
+        a, b = self.c1 * (1 - s), self.c0 * s
+        A, zA, B, zB, C = (sum_by(query, x) for x in (a, z * a, b, z * b, self.c1 + self.c0))
+        by_click = (1 - s) * (z * B[query] - zB[query]) + s * (z * A[query] - zA[query])
+        found = self._score(2 * by_click / C[query], gap, variance, ratio)
+        return replace(found, score=2 * (zA * B - A * zB) / C)
 
-    def spread(self) -> Score:
-        r"""Whether documents differ in their ratio: sum over documents of u^2 - v.
+    def spread(self, effect: float = 0.0) -> Score:
+        r"""Whether documents differ in their ratio: sum over documents of u^2 - m.
 
-        With gap u and variance v of each document, less what its query has in common,
+        With gap U of each document, less what its query has in common,
 
-            u_d = U_d - V_d U_q / V_q,   v_d = V_d (1 - V_d / V_q)
+            u_d = U_d - h_d U_q,   m_d = (1 - 2 h_d) M_d + h_d^2 M_q,   h_d = V_d / V_q
 
-        the sum is 0 on average where all documents of a query changed alike; the effect is the
-        variance of the logarithms of the documents' ratios.
+        and the variance M of U where the logarithms of the documents' ratios are normal with the
+        variance `effect`. Without any it is V, and the sum is 0 on average where all documents of
+        a query changed alike.
         """
-        gap, variance = self._gaps(self._common_ratio)
+        ratio = self._common_ratio
         document, first = np.unique(self.document, return_index=True)
         own = np.searchsorted(document, self.document)
-        query, U, V = self.query[first], sum_by(own, gap), sum_by(own, variance)
-        U_q, V_q = sum_by(query, U), sum_by(query, V)
-        share = np.divide(V, V_q[query], out=np.zeros_like(V), where=V_q[query] > 0)
-        u, v = U - share * U_q[query], V * (1 - share)
+        steps = np.sqrt(max(effect, 0.0)) * NODES
+        gaps, variances = (
+            np.stack([sum_by(own, each) for each in values])
+            for values in zip(*(self._gaps(ratio * np.exp(d))[:2] for d in steps), strict=True)
+        )
+        query, U, V = self.query[first], gaps[MIDDLE], variances[MIDDLE]
+        M = NODE_WEIGHTS @ (variances + (gaps - NODE_WEIGHTS @ gaps) ** 2)
+        U_q, V_q, M_q = (sum_by(query, each)[query] for each in (U, V, M))
+        h = np.divide(V, V_q, out=np.zeros_like(V, dtype=float), where=V_q > 0)
+        u, m, v = U - h * U_q, (1 - 2 * h) * M + h**2 * M_q, V * (1 - h)
         # Fourth cumulant of a count is about its variance where clicks are rare.
-        return Score(sum_by(query, u**2 - v), sum_by(query, 2 * v**2 + v), sum_by(query, v**2))
+        return Score(sum_by(query, u**2 - m), sum_by(query, 2 * m**2 + m), sum_by(query, v**2))
+
+    def told_level(self, level: float, *, top: int | None = None) -> tuple[float, float, float]:
+        """Click rate of the kind over that of the others, with its interval."""
+        middle, low, high = np.exp(effect_of(partial(self.level, top=top), level)).tolist()
+        return middle, low, high
+
+    def told_slope(self, level: float, reach: int) -> tuple[float, float, float]:
+        """The same at position `reach`, over what it is at position 1."""
+        ends = effect_of(self.slope, level, FARTHEST / np.log(reach))
+        middle, high, low = np.exp(-np.log(reach) * np.array(ends)).tolist()
+        return middle, low, high
+
+    def told_spread(self, level: float) -> tuple[float, float, float]:
+        """The factor by which a document's ratio differs from the common one, as a rule."""
+        ends = np.maximum(effect_of(self.spread, level), 0.0)
+        middle, low, high = np.exp(np.sqrt(ends)).tolist()
+        return middle, low, high
 
     @property
     def _common_ratio(self) -> float:
         ratio = self.ratio
         return ratio if np.isfinite(ratio) and ratio > 0 else 1.0
 
-    def _gaps(self, ratio: float) -> tuple[FloatArray, FloatArray]:
-        """Clicks of the kind less those expected at this ratio of rates, and their variance."""
+    def _gaps(self, ratio: float | FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Clicks of the kind less those expected at this ratio of rates, variance, and share."""
         n, c = self.n1 + self.n0, self.c1 + self.c0
         share = self.n1 * ratio / np.maximum(self.n1 * ratio + self.n0, 1e-300)
         variance = share * (1 - share) * c * (n - c) / np.maximum(n - 1, 1)
-        return self.c1 - c * share, variance
+        return self.c1 - c * share, variance, share
 
-    def _score(self, z: FloatArray, gap: FloatArray, variance: FloatArray, ratio: float) -> Score:
+    def _score(
+        self, z: FloatArray, gap: FloatArray, variance: FloatArray, ratio: float | FloatArray
+    ) -> Score:
         """The sum of gaps, weighted by z."""
         people = []
         for unit, cell, rest in self.people:
-            left, spread = rest._gaps(ratio)
+            left, spread, _share = rest._gaps(np.broadcast_to(ratio, z.shape)[cell])
             lost = z[cell] * (gap[cell] - left), z[cell] ** 2 * (variance[cell] - spread)
             people.append(Sums(*(sum_by(unit, each) for each in lost)))
         sums = (sum_by(self.query, e) for e in (z * gap, z**2 * variance, z**2 * variance))
@@ -373,9 +443,7 @@ def _random_halves(
     data: Repeated, inverse: FloatArray, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray, FloatArray, float]:
     """Score, variance and information by query for one dealing; the information where x is 1."""
-    n, c = data.n.astype(np.int64), data.c.astype(np.int64)
-    first = n // 2 + rng.integers(0, 2, len(n)) * (n % 2)
-    taken = rng.hypergeometric(c, n - c, first)
+    first, taken = _dealt(data.n.astype(np.int64), data.c.astype(np.int64), rng)
     one, other = (first * 1.0, taken * 1.0), (data.n - first, data.c - taken)
     halves = [_Half.of(data, *mine, *its) for mine, its in ((one, other), (other, one))]
     a = inverse @ sum(half.slope for half in halves)
@@ -387,6 +455,21 @@ def _random_halves(
         variance += sum_by(own, r**2 * half.variance, n_queries)
         information += sum_by(data.query, half.x**2 * half.weight, n_queries)
     return score, variance, information, float(sum(half.weight.sum() for half in halves))
+
+
+def _dealt(n: IntArray, c: IntArray, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+    """Sessions and clicks of a random half of each cell.
+
+    NumPy draws hypergeometric numbers below 10^9 alone. In larger cells each session is dealt by a
+    coin of its own: the halves differ a little in size, and are as independent.
+    """
+    first = n // 2 + rng.integers(0, 2, len(n)) * (n % 2)
+    is_small = np.maximum(c, n - c) < MOST_DEALT
+    taken = rng.hypergeometric(*(np.where(is_small, each, 0) for each in (c, n - c, first)))
+    large = np.flatnonzero(~is_small)
+    taken[large] = rng.binomial(c[large], 0.5)
+    first[large] = taken[large] + rng.binomial(n[large] - c[large], 0.5)
+    return first, taken
 
 
 @dataclass(frozen=True, eq=False)
@@ -542,8 +625,7 @@ def trust_score(
     score, variance, information = np.zeros((3, int(query.max()) + 1))
     splits = int(np.clip(CELLS_OF_SPLITS // len(c), 1, MOST_SPLITS))
     for _ in range(splits):
-        n1 = n // 2 + rng.integers(0, 2, len(n)) * (n % 2)
-        c1 = rng.hypergeometric(c, n - c, n1)
+        n1, c1 = _dealt(n, c, rng)
         for own, its in (((n1, c1), (n - n1, c - c1)), ((n - n1, c - c1), (n1, c1))):
             seen, total = (sum_by(d, each, n_docs) for each in (its[0] * (a + b), its[1] * 1.0))
             x = np.log((total + 1) / (seen + seen.sum() / max(total.sum(), 1.0)))

@@ -202,7 +202,8 @@ class PositionBias(Portable):
 
         EM by counts compares documents with themselves, as harvesting does.
         """
-        name, _, by = self.method.partition(" ")
+        first, _, by = self.method.partition(" ")
+        name = first.partition("(")[0]  # ContextualBias(linear)
         known = [each for each in catalog.methods("bias") if each.target == name]
         if by == "(counts)":
             return "repeated positions"

@@ -16,7 +16,14 @@ from untilt._core.portable import Portable
 from untilt._core.random import Seed
 from untilt.data.counts import ClickRates, click_rates
 from untilt.data.layout import AnyLayout, ranks_of
-from untilt.data.limits import DEEPEST, DroppedRowsWarning, too_deep
+from untilt.data.limits import (
+    DEEPEST,
+    LEAST_LABEL,
+    MOST_COUNT,
+    MOST_LABEL,
+    DroppedRowsWarning,
+    too_deep,
+)
 from untilt.errors import BadRowsError, OptionError, ShapeError
 
 PROPENSITY = "propensity"  # the column of that name
@@ -538,6 +545,9 @@ def _check_rows(log: ClickLog) -> None:
     for name, column in (("label", log.label), *log.extra_labels.items()):
         bad = ~(np.isfinite(column) & (column >= 0))
         _refuse(log, bad, f"{name} is missing, infinite or negative", "feedback is a number >= 0")
+        bad = (column > MOST_LABEL) | ((column > 0) & (column < LEAST_LABEL))
+        what = f"{name} is above {MOST_LABEL:g}, or below {LEAST_LABEL:g} and not 0"
+        _refuse(log, bad, what, "measure it in another unit")
     if log.propensity is not None:
         bad = (log.propensity <= 0) | (log.propensity > 1)
         _refuse(log, bad, "a propensity that is no probability", "it is above 0 and at most 1")
@@ -557,6 +567,11 @@ def check_count(count: arrays.IntArray, n_lists: int) -> None:
         raise BadRowsError(
             f"count must be at least 1. List {first} has {int(count[first])}. "
             f"Leave out lists that nobody saw."
+        )
+    if (total := float(np.sum(count, dtype=np.float64))) > MOST_COUNT:
+        raise BadRowsError(
+            f"count adds up to {total:.3g} sessions, and at most {MOST_COUNT:,} (2**53) can be "
+            "counted exactly. Divide the counts by a common factor."
         )
 
 

@@ -33,6 +33,10 @@ TOO_DEEP_SESSIONS = warning(
 )
 
 DEEPEST = 1_000
+# Far below 2**63, so that sums of counts stay exact; above 2**53 floats could not hold them.
+MOST_COUNT = 2**53
+# Fourth powers of labels are summed: beyond these they would be infinite, or 0.
+LEAST_LABEL, MOST_LABEL = 1e-50, 1e50
 
 
 class DroppedRowsWarning(UserWarning):

@@ -120,25 +120,25 @@ def _merged_versions(log: ClickLog, features: FeatureArray, item: IntArray) -> C
 
 def _by_session(log: ClickLog, share: float, seed: Seed) -> tuple[ClickLog, ClickLog]:
     """Exactly round(share * sessions) sessions, drawn without replacement out of the counts."""
-    drawn = _draw_sessions(log.count, share, generator(seed))
+    drawn = drawn_units(log.count, share, generator(seed))
     rest = log.count - drawn
     left, right = np.flatnonzero(drawn), np.flatnonzero(rest)
     return log.take(left, count=drawn[left]), log.take(right, count=rest[right])
 
 
-def _draw_sessions(sessions: IntArray, share: float, rng: np.random.Generator) -> IntArray:
-    """How many sessions of each list are drawn; every set of round(share * total) is as likely.
+def drawn_units(counts: IntArray, share: float, rng: np.random.Generator) -> IntArray:
+    """How many units of each count are drawn; every set of round(share * total) is as likely.
 
-    Each session is first kept with probability `share`; given how many were kept, all sets of that
+    Each unit is first kept with probability `share`; given how many were kept, all sets of that
     size are equally likely, so keeping or dropping a few more at random makes the number exact.
-    NumPy's multivariate hypergeometric does the same below 10^9 sessions and refuses more.
+    NumPy's multivariate hypergeometric does the same below 10^9 units and refuses more.
     """
-    drawn = rng.binomial(sessions, share)
-    missing = round(share * int(sessions.sum())) - int(drawn.sum())
-    pool, step = (sessions - drawn, 1) if missing > 0 else (drawn, -1)
+    drawn = rng.binomial(counts, share)
+    missing = round(share * int(counts.sum())) - int(drawn.sum())
+    pool, step = (counts - drawn, 1) if missing > 0 else (drawn, -1)
     picked = rng.choice(int(pool.sum()), size=abs(missing), replace=False, shuffle=False)
     owner = np.searchsorted(np.cumsum(pool), picked, side="right")
-    return drawn + step * np.bincount(owner, minlength=len(sessions))
+    return drawn + step * np.bincount(owner, minlength=len(counts))
 
 
 def _by_time(log: ClickLog, share: float) -> tuple[ClickLog, ClickLog]:

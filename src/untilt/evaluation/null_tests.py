@@ -36,6 +36,7 @@ from untilt.bias.experiments.assignment import Baseline
 from untilt.bias.given import BiasLike, best_cells_first, numbered_for
 from untilt.data.clicklog import ClickLog
 from untilt.data.slates import slot_discounts
+from untilt.data.transform import drawn_units
 from untilt.evaluation.clip_curve import best_clip
 from untilt.evaluation.pool import (
     Among,
@@ -376,6 +377,8 @@ def _shared_out(impressions: FloatArray, clicks: float, rng: np.random.Generator
     n = min(round(clicks), int(colours.sum()))
     if n == 0:
         return np.zeros(len(colours))
+    if colours.sum() >= 10**9:  # more than NumPy takes
+        return drawn_units(colours, n / int(colours.sum()), rng).astype(float)
     return rng.multivariate_hypergeometric(colours, n, method="marginals").astype(float)
 
 

@@ -18,7 +18,7 @@ from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.estimator import clone
 from untilt._core.statistics import check_level, holm, student_quantile
 from untilt.auditing.reading import grouped_cells, reach_of
-from untilt.auditing.scores import Score, ScoreCells
+from untilt.auditing.scores import ScoreCells
 from untilt.bias.curve import PositionBias
 from untilt.charts.theme import MOST_SERIES
 from untilt.data.clicklog import ClickLog
@@ -351,24 +351,13 @@ def _changes(
     slope, clicks, spread = cells.slope(), cells.level(top=1), cells.spread()
     found = []
     if slope.is_possible:
-        reach, half = reach_of(position_counts(log)), slope.half_width(level)
-        ends = (slope.effect, slope.effect + half, slope.effect - half)
-        ratio, low, high = (float(reach**-effect) for effect in ends)
-        found.append(Change(_READ, ratio, low, high, slope.p_value))
+        reach = reach_of(position_counts(log))
+        found.append(Change(_READ, *cells.told_slope(level, reach), slope.p_value))
     if clicks.is_possible:
-        ratio = cells.ratio_of(cells.position == 1)
-        half = clicks.half_width(level) * max(ratio, 1.0)
-        found.append(Change(_CLICK, ratio, max(0.0, ratio - half), ratio + half, clicks.p_value))
+        found.append(Change(_CLICK, *cells.told_level(level, top=1), clicks.p_value))
     if spread.is_possible:
-        found.append(_spread(spread, level))
+        found.append(Change(_LIKE, *cells.told_spread(level), spread.p_above))
     return found, _reading_curve(cells, level) if slope.is_possible else None
-
-
-def _spread(score: Score, level: float) -> Change:
-    half = score.half_width(level)
-    variances = (score.effect, score.effect - half, score.effect + half)
-    ratio, low, high = (float(np.exp(np.sqrt(max(0.0, each)))) for each in variances)
-    return Change(_LIKE, ratio, low, high, score.p_above)
 
 
 def _reading_curve(cells: ScoreCells, level: float) -> ReadingCurve:

@@ -118,7 +118,8 @@ def _used(data: Data, audited: Audit, options: RunOptions) -> UsedBias:
         name = choice.kind.__name__
         why = note("run.bias-asked-for", "{estimator:method} was asked for")(estimator=name)
         used = _estimated(data, choice.kind, dict(choice.options), why, options, audited)
-        return _by_context(data, used, name, audited, options)
+        ranker = choice.options.get("ranker")
+        return _by_context(data, used, name, audited, options, ranker)
     depth = data.log.depth
     reach = choice.depth if isinstance(choice, PositionBias) else depth
     if isinstance(choice, PositionBias) and choice.layout is not None:
@@ -195,16 +196,20 @@ def _estimated(
 
 
 def _by_context(
-    data: Data, used: UsedBias, estimator: str, audited: Audit, options: RunOptions
-) -> UsedBias:
-    """A curve for each context where the reading tests say that they are read differently."""
+    data: Data, used: UsedBias, estimator: str, audited: Audit, options: RunOptions,
+    ranker: Any = None,
+) -> UsedBias:  # fmt: skip
+    """A curve for each context where the reading tests say that they are read differently.
+
+    It is of the same lists, so it rests on the same evidence.
+    """
     if not options.context or used.kind == "assumed":
         return used
     fact = context_fact(audited.reading, options.context)
     if fact.code != "run.context-differs":
         more = (fact,) if fact.severity == "warning" else ()
         return replace(used, warnings=(*used.warnings, *more), context=None if more else fact)
-    lists = lists_by_context(as_clicks(data.not_test()), estimator)
+    lists = lists_by_context(as_clicks(data.not_test()), estimator, ranker)
     if lists is None:
         kept = CONTEXTS_KEPT_TOGETHER(columns=options.context, estimator=estimator)
         return replace(used, warnings=(*used.warnings, kept))
@@ -216,6 +221,9 @@ def _by_context(
     except UntiltError as error:
         untold = CONTEXTS_NOT_FITTED(columns=options.context, error=error.problem)
         return replace(used, warnings=(*used.warnings, untold))
+    if used.bias.rests_on == "experiment":
+        method = f"{used.bias.method} ({bias.method})"
+        bias = replace(bias, method=method, assumes=used.bias.assumes)
     return replace(used, bias=bias, context=fact)
 
 

@@ -1,7 +1,7 @@
 """Position bias and relevance learned together by EM."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -32,6 +32,7 @@ from untilt.bias.em.relevance import (
     FEWEST_DOCUMENTS,
     RelevanceFit,
     StratifiedFit,
+    class_of,
     position_based_em,
     several_positions,
     stratified,
@@ -44,7 +45,7 @@ from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import Cells, PositionCounts
 from untilt.data.limits import allow_table
-from untilt.errors import IdentifiabilityError, OptionError, check_choice
+from untilt.errors import IdentifiabilityError, OptionError, UntiltError, check_choice
 from untilt.facts import Fact, joined, note, phrase, warning
 
 ERRORS_RESAMPLED = note(
@@ -68,8 +69,24 @@ ERRORS_INCIDENTAL = note(
     "bias.errors-incidental",
     "errors include what the relevance of single documents, fitted to few clicks, may change",
 )()
+_OF_CLICKS = (
+    "at equal values of {features:listed} documents are clicked nearly alike at every position, as "
+    "with clicks of the past, which have the position in them"
+)
+MADE_OF_CLICKS = warning(
+    "bias.made-of-clicks", _OF_CLICKS + ", and no curve is left without that: there is no interval"
+)
+MOVED_BY_FEATURE = warning(
+    "bias.made-of-clicks",
+    _OF_CLICKS + ": without that, examination at position {position} is {without:.2f} in place of "
+    "{here:.2f}, and the curve has no interval",
+)
 
 RELEVANCE = ("auto", "features", "counts")
+# A click rate of 50 to 1000 impressions leaves .03 to .45 of the steepness; the one feature that
+# tells all relevance leaves .55 and more, though the curve moves by a factor of 3 without it.
+FLATTENING_CLASSES, LEAST_LEFT = 20, 0.5
+MOST_MOVED = np.log(1.5)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -116,6 +133,8 @@ class EMEstimator(BiasEstimator):
         if features is None:
             cells = self._counted(cells)
         fit = self._fit(cells, features)
+        if features is not None:
+            fit = replace(fit, doubt=self._made_of_clicks(cells, features, fit, log.feature_names))
         self.history_ = fit.history
         bias, gamma = self._curve(cells, features, fit)
         relevance = np.full(log.n_documents, np.nan)
@@ -200,7 +219,7 @@ class EMEstimator(BiasEstimator):
         numbers: Callable[[AffineFit], FloatArray],
     ) -> Uncertainty:
         """(m, m) covariance of m `numbers` of the curves, by formula or from resamples."""
-        reason = self._without_interval(cells, fit)
+        reason = fit.doubt or self._without_interval(cells, fit)
         if reason is not None:
             return Uncertainty(np.full((len(jacobian), len(jacobian)), np.nan), reason)
         if self.n_bootstrap:
@@ -212,6 +231,31 @@ class EMEstimator(BiasEstimator):
         with np.errstate(divide="ignore", invalid="ignore"):
             change = numbers(fit.coarse) - numbers(fit.affine)
         return widened(errors, np.where(free[: len(change)], change, 0))
+
+    def _made_of_clicks(
+        self, cells: PositionCounts, features: FeatureArray, fit: RelevanceFit,
+        names: Sequence[str],
+    ) -> Fact | None:  # fmt: skip
+        """Features that may be clicks of the past, if the curve is another without them.
+
+        A click rate of last month has the position in it: at equal values of it documents are
+        clicked nearly alike at every position, and the curve comes out flat.
+        """
+        suspects = flattening(cells, features[cells.document])
+        if not suspects:
+            return None
+        told = {"features": [names[j] for j in suspects]}
+        try:
+            rest = self._fit(cells, np.delete(features, suspects, axis=1))
+        except UntiltError:
+            return MADE_OF_CLICKS(**told)
+        z, other = (np.log(each.alpha + each.beta) for each in (fit.affine, rest.affine))
+        z, other = z - z[0], other - other[0]
+        k = int(np.argmax(np.where(cells.by_position(cells.clicks) > 0, np.abs(other - z), 0)))
+        if abs(other[k] - z[k]) <= MOST_MOVED:
+            return None
+        here, without = np.exp(z[k]), np.exp(other[k])
+        return MOVED_BY_FEATURE(**told, position=k + 1, here=here, without=without)
 
     def _resampled(
         self, cells: PositionCounts, curve: Callable[[PositionCounts], FloatArray]
@@ -225,6 +269,21 @@ class EMEstimator(BiasEstimator):
         covariance = np.cov(np.array(curves), rowvar=False)
         rule = ERRORS_RESAMPLED(n_resamples=self.n_bootstrap, n_queries=len(queries))
         return Uncertainty(np.atleast_2d(covariance), rule)
+
+
+def flattening(cells: PositionCounts, features: FeatureArray) -> list[int]:
+    """Features at whose equal values, in 20 classes, clicks fall less than half as steeply."""
+    cells = cells.at_positions(cells.by_position(cells.clicks) > 0)
+    clicks = cells.by_position(cells.clicks)
+    raw = np.log(clicks / cells.by_position(cells.impressions))
+    fall, free = float(np.dot(clicks, raw - raw[0])), np.arange(cells.depth) > 0
+    found = []
+    missing = float(np.finfo(np.float32).min)
+    for j, column in enumerate(np.nan_to_num(features.T.astype(float), nan=missing)):
+        alike = cells.grouped(class_of(column, FLATTENING_CLASSES))
+        if np.dot(clicks, fit_shares(alike, free).z) > LEAST_LEFT * fall:
+            found.append(j)
+    return found
 
 
 def relevance_assumed(by_features: bool) -> Fact:

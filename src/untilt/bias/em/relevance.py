@@ -54,6 +54,7 @@ class RelevanceFit:
     learned : gamma of each document to be reported, with curves on its scale
     history, status : of EM
     coarse : `affine` from coarser strata, where there are strata; what changes is an error too
+    doubt : why errors would not be honest, if so
     """
 
     affine: AffineFit
@@ -61,6 +62,7 @@ class RelevanceFit:
     history: FloatArray
     status: Fact
     coarse: AffineFit | None = None
+    doubt: Fact | None = None
 
     @abstractmethod
     def uncertainty(
@@ -303,7 +305,7 @@ def strata_of(
     wanted = len(relevance) / DOCUMENTS_PER_STRATUM[trust]
     n_relevance = int(np.clip(np.sqrt(wanted / POSITION_CLASSES), *CLASSES))
     n_position = position_classes * n_relevance
-    pairs = _class_of(relevance, n_relevance) * n_position + _class_of(position, n_position)
+    pairs = class_of(relevance, n_relevance) * n_position + class_of(position, n_position)
     return np.unique(pairs, return_inverse=True)[1]
 
 
@@ -318,7 +320,7 @@ def fit_of_strata(cells: PositionCounts, stratum: IntArray, *, trust: bool) -> A
     return AffineFit(theta, np.zeros(cells.depth), handed_over(gamma[stratum]))
 
 
-def _class_of(score: FloatArray, n_classes: int) -> IntArray:
+def class_of(score: FloatArray, n_classes: int) -> IntArray:
     """(documents,) 0..n_classes - 1 by size, equally many each but for ties."""
     limits = np.quantile(score, np.arange(1, n_classes) / n_classes)
     return np.searchsorted(limits, score)

@@ -94,12 +94,11 @@ class ShuffledTop(BiasEstimator):
 
     def _lists(self, log: ClickLog) -> ClickLog:
         chosen = shuffled_lists(log, self.ranker)
-        return _named_tops(log, chosen).take(chosen)
+        return named_tops(log, chosen)[1]
 
     def _estimate(self, log: ClickLog) -> PositionBias:
         chosen, depth = shuffled_lists(log, self.ranker), log.depth
-        log = _named_tops(log, chosen)
-        shuffled = log if chosen.all() else log.take(chosen)
+        log, shuffled = named_tops(log, chosen)
         mixed = _checked_top(shuffled, None if self.top is None else place_of(log, self.top))
         tests = shuffle_facts(log, chosen, mixed)
         if self.check:
@@ -120,16 +119,16 @@ class ShuffledTop(BiasEstimator):
         )
 
 
-def _named_tops(log: ClickLog, chosen: BoolArray) -> ClickLog:
-    """The log without what the chosen lists show below the top that their ranker's name says."""
-    if log.ranker is None:
-        return log
-    tops = [place_of(log, top_of(name) or 0) or log.depth for name in log.ranker_names]
-    top = np.where(chosen, np.array(tops)[log.ranker], log.depth)
-    keep = log.position <= np.repeat(top, ragged.lengths(log.indptr))
-    if keep.all():
-        return log
-    return log._with(indptr=ragged.keep_rows(log.indptr, keep), **log._rows(np.flatnonzero(keep)))
+def named_tops(log: ClickLog, chosen: BoolArray) -> tuple[ClickLog, ClickLog]:
+    """The log, and its chosen lists, without what these show below the top that their name says."""
+    if log.ranker is not None:
+        tops = [place_of(log, top_of(name) or 0) or log.depth for name in log.ranker_names]
+        top = np.where(chosen, np.array(tops)[log.ranker], log.depth)
+        keep = log.position <= np.repeat(top, ragged.lengths(log.indptr))
+        if not keep.all():
+            indptr = ragged.keep_rows(log.indptr, keep)
+            log = log._with(indptr=indptr, **log._rows(np.flatnonzero(keep)))
+    return log, log if chosen.all() else log.take(chosen)
 
 
 def _checked_top(log: ClickLog, top: int | None) -> int:

@@ -8,12 +8,11 @@ from fnmatch import fnmatchcase
 from untilt._core.arrays import Missing
 from untilt.data.clicklog import PROPENSITY
 from untilt.data.layout import Grid
-from untilt.data.limits import DEEPEST
+from untilt.data.limits import DEEPEST, LEAST_LABEL, MOST_COUNT, MOST_LABEL
 from untilt.data.read.database import Database, literal
 from untilt.data.read.options import Features
 from untilt.data.read.sources import Source, Stated
 from untilt.data.read.types import (
-    MOST_COUNT,
     MOST_POSITION,
     Column,
     context_sql,
@@ -40,7 +39,11 @@ BAD_CELL = warning(
     "{columns}",
 )
 BAD_POSITION = warning("log.bad-position", "{column} is no whole number from {least} to {most:,}")
-BAD_LABEL = warning("log.bad-label", "{column} is missing, no number, infinite or negative")
+BAD_LABEL = warning(
+    "log.bad-label",
+    "{column} is missing, no number, negative, or neither 0 nor between "
+    f"{LEAST_LABEL:g} and {MOST_LABEL:g}",
+)
 BAD_PROPENSITY = warning("log.bad-propensity", "{column} is no probability above 0 and at most 1")
 BAD_COUNT = warning("log.bad-count", "{column} is no whole number from 1 to {most:,}")
 PERSON_MISSING = warning("log.person-missing", "{column} is missing")

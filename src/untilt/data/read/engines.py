@@ -31,7 +31,7 @@ from uuid import uuid4
 from untilt._core.declared import is_whole
 from untilt._core.progress import progress
 from untilt.data.clicklog import PROPENSITY
-from untilt.data.limits import DEEPEST
+from untilt.data.limits import DEEPEST, MOST_COUNT
 from untilt.data.read.columns import (
     FLAG,
     PERSON,
@@ -44,7 +44,6 @@ from untilt.data.read.columns import (
 from untilt.data.read.database import Database
 from untilt.data.read.frames import open_stream
 from untilt.data.read.sources import Source
-from untilt.data.read.types import MOST_COUNT
 from untilt.errors import ColumnError, FileFormatError, OptionError, check_choice
 
 COUNT = "count"

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from untilt._core.arrays import Missing
+from untilt.data.limits import LEAST_LABEL, MOST_LABEL
 from untilt.data.read.database import quoted
 from untilt.errors import ColumnError
 
 Kind = Literal["whole", "wide", "decimal", "float", "boolean", "text", "time", "other"]
 
 MOST_POSITION = 2**31 - 1
-# Far below 2**63, so that sums of counts stay exact; above 2**53 floats could not hold them.
-MOST_COUNT = 2**53
 _KINDS: dict[str, Kind] = {
     **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT"), "whole"),
     **dict.fromkeys(("UTINYINT", "USMALLINT", "UINTEGER"), "whole"),
@@ -99,7 +98,8 @@ def label_sql(column: Column, role: str) -> str:
         return f"CASE WHEN {column.raw} >= 0 THEN {column.raw} END"
     value = number_sql(column, role)
     # + 0.0 makes -0.0 the same label as 0.0.
-    return f"CASE WHEN {value} >= 0 AND isfinite({value}) THEN {value} + 0.0 END"
+    is_usable = f"({value} = 0 OR {value} BETWEEN {LEAST_LABEL} AND {MOST_LABEL})"
+    return f"CASE WHEN isfinite({value}) AND {is_usable} THEN {value} + 0.0 END"
 
 
 def propensity_sql(column: Column, role: str) -> str:
