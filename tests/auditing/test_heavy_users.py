@@ -8,7 +8,9 @@ from tests.heavy_users import heavy_users
 
 from untilt import ClickLog
 from untilt._core import ragged
+from untilt._core.arrays import FloatArray
 from untilt.auditing.reading import ReadingTest, grouped_cells, reading_tests
+from untilt.auditing.scores import ScoreCells
 
 
 def _ranker_test(log: ClickLog) -> ReadingTest:
@@ -24,12 +26,10 @@ def test_what_is_lost_with_each_person_by_leaving_it_out(kind: str) -> None:
     person, both = score.people
     whole = _cells(log)
     ratio = 1.0 if kind == "level" else whole.ratio
-    gap, variance = whole._gaps(ratio)
+    gap, _variance, share = whole._gaps(ratio)
     z = np.ones(len(gap))
     if kind == "slope":
-        z = -np.log(whole.position)
-        means = np.bincount(whole.query, z * variance) / np.bincount(whole.query, variance)
-        z = z - means[whole.query]
+        z = np.array([_by_click(whole, share, cell) for cell in range(len(gap))])
     weight = {(d, k): w for d, k, w in zip(whole.document, whole.position, z, strict=True)}
     for lost, units in ((person, log.person), (both, log.person * 4 + log.query)):
         for number, unit in enumerate(np.unique(units)):
@@ -43,8 +43,21 @@ def test_what_is_lost_with_each_person_by_leaving_it_out(kind: str) -> None:
                 n1, c1, n0, c0 = counts
                 if n1 + n0:
                     left += w * (c1 - (c1 + c0) * n1 * ratio / (n1 * ratio + n0))
-            assert lost.score[number] == pytest.approx(score.score.sum() - left, abs=1e-8)
+            assert lost.score[number] == pytest.approx(z @ gap - left, abs=1e-6)
         assert len(lost.score) == number + 1
+
+
+def _by_click(cells: ScoreCells, share: FloatArray, cell: int) -> float:
+    """Derivative of the sum of U_q by a click of a cell that turns to the kind from the others."""
+    z, same = -np.log(cells.position), cells.query == cells.query[cell]
+
+    def score(turned: float) -> float:
+        move = np.where(np.arange(len(z)) == cell, turned, 0.0)
+        a, b = (cells.c1 + move) * (1 - share), (cells.c0 - move) * share
+        A, zA, B, zB = (float(np.sum(each[same])) for each in (a, z * a, b, z * b))
+        return 2 * (zA * B - A * zB) / float(np.sum((cells.c1 + cells.c0)[same]))
+
+    return (score(1e-4) - score(-1e-4)) / 2e-4
 
 
 def _cells(log: ClickLog):

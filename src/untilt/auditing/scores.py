@@ -379,6 +379,14 @@ class Repeated:
         expected = sum_by(self.position, w * C[self.document], self.depth)
         return np.diag(expected) - (rows.T @ scaled).toarray()
 
+    def inverse(self, w: FloatArray) -> FloatArray:
+        """(K, K) pseudo-inverse of the Hessian; positions that no document has keep 0."""
+        occurs = np.ix_(*2 * (np.unique(self.position),))
+        hessian = self.hessian(w)
+        inverse = np.zeros_like(hessian)
+        inverse[occurs] = np.linalg.pinv(hessian[occurs], hermitian=True)
+        return inverse
+
     def _fitted(self) -> "Repeated":
         r"""Newton's method for sum c log theta_k - sum_d C_d log sum_k n_dk theta_k."""
         theta, clicks = self.log_theta, sum_by(self.position, self.c, self.depth)
@@ -387,7 +395,7 @@ class Repeated:
         for _ in range(50):
             w, _total = made.weights(self.n)
             slope = clicks - sum_by(self.position, w * C[self.document], self.depth)
-            step = np.linalg.pinv(made.hessian(w), hermitian=True) @ slope
+            step = made.inverse(w) @ slope
             theta = theta + step / max(1.0, float(np.abs(step).max()))
             theta -= np.dot(theta, clicks) / clicks.sum()
             made = Repeated(self.query, self.document, self.position, self.n, self.c, theta)
@@ -428,8 +436,7 @@ def relevance_score(counts: PositionCounts, rng: np.random.Generator) -> Relevan
     data = Repeated.of(counts)
     if not len(data.c):
         return None
-    hessian = data.hessian(data.weights(data.n)[0])
-    inverse = np.asarray(np.linalg.pinv(hessian, hermitian=True), dtype=np.float64)
+    inverse = data.inverse(data.weights(data.n)[0])
     splits = int(np.clip(CELLS_OF_SPLITS // len(data.c), 1, MOST_SPLITS))
     score, variance, information, weight = (
         sum(each) / splits

@@ -281,10 +281,11 @@ def _inflation(log: ClickLog) -> FloatArray:
 
 def _variances(information: FloatArray, K: int, first: int) -> FloatArray:
     """(K,) variance of x_k - x_first; infinite where the information does not hold it."""
-    values, vectors = np.linalg.eigh(information)
+    occurs = np.diag(information) > 0
+    values, vectors = np.linalg.eigh(information[np.ix_(occurs, occurs)])
     held = values > 1e-9 * max(values.max(initial=0.0), 1e-300)
     contrast = np.eye(len(information))[:K] - np.eye(len(information))[first]
-    along = contrast @ vectors
-    lost = np.sum(along[:, ~held] ** 2, axis=1) > 1e-6
+    along = contrast[:, occurs] @ vectors
+    lost = ~occurs[:K] | (np.sum(along[:, ~held] ** 2, axis=1) > 1e-6)
     found = np.sum(along[:, held] ** 2 / values[held], axis=1)
     return np.where(lost, np.inf, found)
