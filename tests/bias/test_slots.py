@@ -85,13 +85,13 @@ def test_only_the_numbers_of_the_positions_change(estimator, slots):
 
 def test_the_truth_is_recovered_on_both_sides_of_an_advertisement():
     """Wald's statistic over 20 logs is chi-square with 5 degrees of freedom each."""
-    squares = np.float64(0)
+    squares = 0.0
     for seed in range(20):
         bias = ShuffledTop().fit(log_at(GAP, n=2000, seed=seed)).bias_
         theta = bias.at(GAP)[1:]
         V = bias.covariance[np.ix_(GAP[1:] - 1, GAP[1:] - 1)] / np.outer(theta, theta)
         gap = np.log(theta / THETA[1:])
-        squares += gap @ np.linalg.solve(V, gap)
+        squares += float(gap @ np.linalg.solve(V, gap))
     assert 63 < squares < 145  # 0.1% at either side of chi-square with 100
 
 
