@@ -7,7 +7,7 @@ from scipy import stats
 from untilt import RegressionEM, TrustEM
 from untilt.bias.em.affine import clustered
 from untilt.bias.em.regression_em import fit_shares
-from untilt.bias.em.trust_em import trust_test
+from untilt.bias.em.trust_em import _sum_tetrads, trust_test
 from untilt.data.counts import position_counts
 from untilt.errors import IdentifiabilityError
 from untilt.facts import codes
@@ -213,3 +213,16 @@ def test_one_fixed_order_cannot_be_tested(rng, make_log):
     found = trust_test(position_counts(log))
     assert np.isnan(found.p_value)
     assert found.fact.code == "bias.trust-untested"
+
+
+def test_one_document_a_query_that_moves_tells_nothing(rng, make_log):
+    """A pair of positions that one document has; rounding is no evidence of its size."""
+    lists = []
+    for q, n in enumerate(rng.integers(3, 40, size=12)):
+        for order in ([0, 1, 2], [3, 0, 4]):
+            lists += [(q, order, [d for d in order if rng.random() < 0.3], 1) for _ in range(n)]
+    cells = position_counts(make_log(lists))
+    query = np.unique(cells.query, return_inverse=True)[1]
+    T, weight = _sum_tetrads(cells.arrays, query, 12, cells.depth)
+    assert not T.any()
+    assert not weight.any()

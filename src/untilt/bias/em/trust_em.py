@@ -214,7 +214,7 @@ def _sum_tetrads(
                 T[q] += A * b + ab * b - a * ab - a * B
                 weight[q] += w * w
         if weight[q] < 1e-9:
-            weight[q] = 0.0
+            T[q] = weight[q] = 0.0
         begin = end
     return T, weight
 
