@@ -94,7 +94,7 @@ def test_labels_of_any_numeric_or_boolean_type(labels):
         pa.array([2.75, 0.1]),
         pa.array([Decimal("2.75"), Decimal("0.10")]),
         pa.array([2**52 + 1, 3]),
-        pa.array([1e300, 5e-324]),
+        pa.array([1e50, 1e-50]),
     ],
     ids=["float", "decimal", "large", "extreme"],
 )

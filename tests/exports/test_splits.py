@@ -196,7 +196,7 @@ def test_a_naive_export_would_be_seen(drawn, tmp_path, monkeypatch):
 
     form, trees, text = drawn
     rows = hard_rows(trees)
-    monkeypatch.setattr(ltr_plugins, "next32", lambda cut: cut)
+    monkeypatch.setattr(ltr_plugins.forms, "next32", lambda cut: cut)
     format, path, _ = written("es-ltr", form, tmp_path)
     assert np.mean(format.scores(path, NAMES, rows) != by_lightgbm(text, rows)) > 0.2
 

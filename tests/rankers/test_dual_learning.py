@@ -253,7 +253,7 @@ def test_a_log_that_says_nothing_is_told(made):
         query_id=[0], doc_id=[0, 1], doc_query=[0, 0], indptr=[0, 2], query=[0], document=[0, 1],
         position=[2, 3], label=[1, 0], features=np.eye(2),
     )  # fmt: skip
-    with pytest.raises(IdentifiabilityError, match="position 1 was never shown"):
+    with pytest.raises(IdentifiabilityError, match="position 1 was never clicked"):
         DualLearning(**SMALL).fit(shifted)
     alone = made.log.top(1)
     with pytest.raises(OptionError, match="nothing to learn from"):
