@@ -29,7 +29,8 @@ import untilt as ut
 from untilt import catalog
 
 SYSTEMS = ("shown", "new")
-TARGET = {"naive": "clicks", "snips": "per_relevant"}  # of other evaluators: the gain itself
+# Of other evaluators: the gain itself.
+TARGET = {"naive": "clicks", "snips": "per_relevant", "logged-propensities": "there"}
 
 
 def estimated(made: Made, evaluator: str, curve: str, **options: Any) -> Any:
@@ -52,7 +53,8 @@ def known_curve(made: Made) -> Any:
 
 
 def _true_values(made: Made, evaluator: str) -> Array:
-    target, values = TARGET.get(evaluator, "gain"), truth(made.study, made.scenario)
+    values = truth(made.study, made.scenario)
+    target = TARGET.get(evaluator.partition(":")[0], "gain")
     return np.array([values[f"{target}_{system}"] for system in SYSTEMS])
 
 
@@ -66,13 +68,17 @@ def value_rows() -> Iterator[Row]:
     for record in catalog.methods("evaluator"):
         name = record.name
         curves = ("true", "estimated") if "bias" in record.needs or name == "direct" else ("true",)
+        study = "logged" if "propensity" in record.needs else "rankers"
         for curve in curves:
-            title = f"{name}, {curve} curve"
-            yield from _estimate_rows(title, name, curve)
+            title = f"{name}, {curve} curve" if study == "rankers" else name
+            yield from _estimate_rows(title, name, curve, study)
+        if "self_normalised" in record.takes:
+            asked = f"{name}:self_normalised=true"
+            yield from _estimate_rows(f"{name}, self-normalised", asked, "true", study)
         yield Row(
             f"{name}, bootstrap",
             "values",
-            "rankers",
+            study,
             _value_of(name, "true", interval="bootstrap", n_draws=400),
             covers=("evaluator", name),
             share=0.5,
@@ -88,7 +94,8 @@ def value_rows() -> Iterator[Row]:
 def _estimate_rows(
     title: str, name: str, curve: str, study: str = "rankers", **options: Any
 ) -> Iterator[Row]:
-    more: dict[str, Any] = {"covers": ("evaluator", name), "bounds": curve == "bounded"}
+    covers = ("evaluator", name.partition(":")[0])
+    more: dict[str, Any] = {"covers": covers, "bounds": curve == "bounded"}
     yield Row(title, "values", study, _value_of(name, curve, **options), **more)
     yield Row(title, "differences", study, _difference_of(name, curve, **options), **more)
 

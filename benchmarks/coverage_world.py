@@ -68,7 +68,7 @@ SCENARIOS = {
 }
 STUDIES = (
     "rankers", "shuffle", "adjacent", "pivot", "context", "trust", "fixed", "trust fixed",
-    "islands",
+    "islands", "logged",
 )  # fmt: skip
 TOP = 5  # of "islands": documents change places above or below position 5, never across it
 
@@ -168,6 +168,8 @@ def make(study: str, scenario: Scenario, seed: int) -> Made:
         context = context or {"user": who}
     click = rng.random(p.shape) < p
     there = np.arange(LONGEST) < queries.length[query][:, None]
+    production = order_by(queries.score[0], queries.exists)[query]
+    chance = (order == production) / 2 + 1 / (2 * queries.length[query][:, None])
     needs_features = study.endswith("fixed")
     log = ClickLog(
         query_id=np.arange(scenario.n_queries),
@@ -181,6 +183,7 @@ def make(study: str, scenario: Scenario, seed: int) -> Made:
         features=queries.features.reshape(-1, N_FEATURES) if needs_features else None,
         ranker=ranker,
         ranker_names=names,
+        extra_labels={"propensity": chance[there]} if study == "logged" else None,
         context=context,
     )
     return Made(study, scenario, seed, log.collapse(), queries)
@@ -210,9 +213,11 @@ def _shown(
         who = rng.integers(N_RANKERS, size=n)
         return order_by(island_scores(queries), exists)[who, query], None, ()
     changed = rng.random(n) < 0.5
-    if study == "shuffle":
+    if study in ("shuffle", "logged"):
         chance = order_by(rng.random((n, LONGEST)), exists[query])
         order = np.where(changed[:, None], chance, production)
+        if study == "logged":
+            return order, None, ()
         return order, changed.astype(int), ("base", "shuffle")
     # Swaps: the lower place is drawn among those that the list has.
     lower = 2 + (rng.random(n) * (length - 1)).astype(int)
@@ -265,6 +270,7 @@ def truth(study: str, scenario: Scenario) -> dict[str, float | Array]:
     """Values of the shown order and the new one, and click rates by position.
 
     gain_*, clicks_*, per_relevant_* : DCG@10 of relevance, of clicks, and per relevant document
+    there_* : DCG@10 of the clicks where the order, or the policy of "logged", shows documents
     click_rate : (10,) of shown documents; correlation : of position and relevance within queries
     """
     rng = np.random.default_rng(12345)
@@ -300,11 +306,14 @@ def _values(queries: Queries, study: str) -> dict[str, Any]:
     mean = gamma.sum(axis=-1, keepdims=True) / queries.length[:, None]
     worth = np.where(here, placed - mean, 0.0)
     new = order_by(queries.new, exists)
+    seen = THETA * DISCOUNT * (queries.length[:, None] >= PLACE)
     rank = np.argsort(new, axis=-1)  # of each document in the new order
     moved = np.take_along_axis(np.broadcast_to(DISCOUNT[rank], shown.shape), shown, axis=-1)
     return {
         "gain_shown": np.mean((placed * DISCOUNT).sum(axis=-1)),
         "gain_new": np.mean((np.take_along_axis(gamma, new, axis=-1) * DISCOUNT).sum(axis=-1)),
+        "there_shown": np.mean((seen * (placed + mean) / 2).sum(axis=-1)),
+        "there_new": np.mean((seen * np.take_along_axis(gamma, new, axis=-1)).sum(axis=-1)),
         "clicks_shown": np.mean((clicked * DISCOUNT).sum(axis=-1)),
         "clicks_new": np.mean((clicked * moved).sum(axis=-1)),
         "relevant": np.mean(gamma.sum(axis=-1)),
