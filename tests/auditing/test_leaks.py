@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.wall.judging import without_pages
 
 from untilt import LinearRanker, audit, estimate, read_log, run
 from untilt.auditing import leaks
@@ -221,10 +222,17 @@ def searches(data_dir: Path) -> Path:
     return data_dir / "expedia-sample" / "searches.csv.gz"
 
 
+@pytest.fixture
+def no_pages():
+    with without_pages():
+        yield
+
+
 COLUMNS = {"query_id": "srch_id", "session_id": "srch_id", "doc_id": "prop_id",
            "click": "click_bool"}  # fmt: skip
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_bookings_are_no_features_of_a_hotel(searches, tmp_path):
     """With them the new ranker would look several times as good as it is."""
     options: dict[str, Any] = {
