@@ -70,8 +70,12 @@ def test_the_fuzzer_sees_what_goes_wrong(good, tmp_path, monkeypatch):
     assert "--only 'csv' --case 0" in count.failures[0]["again"]
 
 
-def test_a_worker_that_dies_is_told_by_its_signal(good):
-    worker = Worker(good)
+def test_a_worker_that_dies_is_told_by_its_signal():
+    """Any process will do: one of ours takes seconds to start."""
+    worker, pipe = Worker.__new__(Worker), subprocess.PIPE
+    worker.process = subprocess.Popen(
+        ["sleep", "60"], stdin=pipe, stdout=pipe, stderr=pipe, text=True
+    )
     worker.process.kill()
     assert worker.answer(1.0) is None
     assert "SIGKILL" in worker.end()
