@@ -23,8 +23,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # What takes more than ten seconds of a processor, longest first: a worker takes whole files.
 LONGEST = (
     "contract/test_rankers.py", "test_docs.py", "wall/test_run.py",
-    "rankers/test_early_stopping.py",
-    "wall/test_estimate.py", "cli/test_reproduce.py", "rankers/test_neural.py",
+    "rankers/test_early_stopping.py", "_core/test_threads.py",
+    "wall/test_estimate.py", "fuzz/test_fuzz.py", "torture/test_torture.py",
+    "cli/test_reproduce.py", "rankers/test_neural.py",
     "rankers/test_pairwise_trust.py", "clickmodels/test_neural.py", "workflow/test_resume.py",
     "cli/test_consistency.py", "report/test_page.py", "workflow/test_logs_of_all_kinds.py",
     "rankers/test_preference.py", "papers/test_catalogue.py", "workflow/test_folds.py",

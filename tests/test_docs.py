@@ -114,6 +114,26 @@ RUN = [
 ]
 
 
+# What a page simulates and trains, made smaller: by how much each number is divided, and from
+# where down it stays. That the code runs does not depend on it; the curves that it prints do.
+SMALLER = {
+    "n_sessions": (10, 5_000), "sessions_per_query": (5, 20), "n_trees": (5, 10), "epochs": (5, 2),
+}  # fmt: skip
+
+
+def smaller(code: str) -> str:
+    """The same code with fewer sessions, trees and epochs."""
+
+    def less(found: re.Match) -> str:
+        times, least = SMALLER[found["name"]]
+        number = int(found["number"])
+        return found["before"] + str(min(number, max(least, number // times)))
+
+    names = "|".join(SMALLER)
+    pattern = rf"""(?P<before>\b(?P<name>{names})"?\s?[=:]\s?)(?P<number>\d[\d_]*)"""
+    return re.sub(pattern, less, code)
+
+
 @pytest.fixture(scope="module")
 def forks():
     started = Forks()
@@ -121,10 +141,13 @@ def forks():
     started.close()
 
 
+@pytest.mark.parametrize("size", ["smaller", pytest.param("whole", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("page", RUN)
-def test_python_on_a_page_runs(page, folder, forks):
+def test_python_on_a_page_runs(page, size, folder, forks):
     """The blocks of one page run one after the other, as a reader would type them."""
     code = "\n".join(blocks(page.read_text(encoding="utf8"), "python"))
+    if size == "smaller":
+        code = smaller(code)
     if not code:
         pytest.skip("no Python on this page")
     if "make_pipeline" in code and tuple(map(int, version("scikit-learn").split(".")[:2])) < (1, 8):
@@ -137,6 +160,24 @@ def test_python_on_a_page_runs(page, folder, forks):
     judges = any(each in code for each in ("evaluate(", "estimate(", "select("))
     run = forks.run((NEVER_IN_SAMPLE if judges else "") + code, cwd=folder, warned=warned)
     assert run.returncode == 0, run.stderr
+
+
+def test_a_page_is_made_smaller_in_its_numbers_alone():
+    code = """
+    made = ut.simulate(judged, "dla", n_sessions=200_000, seed=0)
+    few = ut.simulate(judged, n_sessions=300)
+    many = ut.simulate(judged, sessions_per_query=60)
+    small = {"widths": (32,), "epochs": 40}
+    """
+    assert (
+        smaller(code)
+        == """
+    made = ut.simulate(judged, "dla", n_sessions=20000, seed=0)
+    few = ut.simulate(judged, n_sessions=300)
+    many = ut.simulate(judged, sessions_per_query=20)
+    small = {"widths": (32,), "epochs": 8}
+    """
+    )
 
 
 def test_pages_hand_over_rankers_not_their_scores():
@@ -167,15 +208,19 @@ def test_help_texts_evaluate_on_a_part_that_was_split_off():
     assert not trained_on & judged_by
 
 
-def test_split_train_evaluate_as_the_help_texts_say(tmp_path):
+def run_command(forks: Forks, words: list[str], cwd: Path) -> str:
+    """What a command says, in a fork; it must end well."""
+    code = f"import sys; sys.argv = {words}; from untilt.cli.main import main; main()"
+    done = forks.run(code, cwd=cwd, warned="default")
+    assert done.returncode == 0, f"{shlex.join(words)}\n{done.stderr}"
+    return done.stderr  # and what goes to the standard output
+
+
+def test_split_train_evaluate_as_the_help_texts_say(tmp_path, forks):
     """The three examples, one after the other, on a log of the names that they have."""
-    program = [sys.executable, "-c", "from untilt.cli.main import main; main()"]
 
     def run(command: str) -> str:
-        words = [*program, *shlex.split(command)[1:]]
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{command}\n{done.stderr}"
-        return done.stdout
+        return run_command(forks, shlex.split(command), tmp_path)
 
     run("untilt simulate --out . --queries 60 --sessions 3000")
     chosen = [
@@ -198,16 +243,15 @@ def test_the_readme_shows_the_quickstart():
     assert len(code.splitlines()) <= 25
 
 
-def test_commands_in_the_readme_run(tmp_path):
+@pytest.mark.parametrize("size", ["smaller", pytest.param("whole", marks=pytest.mark.slow)])
+def test_commands_in_the_readme_run(size, tmp_path, forks):
     lines = [line for block in blocks(README, "sh") for line in block.splitlines()]
     commands = [shlex.split(line, comments=True) for line in lines if line.startswith("untilt ")]
     assert commands
-    program = [sys.executable, "-c", "from untilt.cli.main import main; main()"]
+    less = {"20000": "4000", "50": "10"} if size == "smaller" else {}  # sessions, trees
+    assert set(less) <= {word for command in commands for word in command}
     for command in commands:
-        run = subprocess.run(
-            [*program, *command[1:]], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        assert run.returncode == 0, f"{shlex.join(command)}\n{run.stderr}"
+        run_command(forks, [less.get(word, word) for word in command], tmp_path)
 
 
 def commands_of(page: Path) -> list[list[str]]:
@@ -378,13 +422,19 @@ def test_every_drawn_picture_is_shown():
     assert drawn <= there & shown
 
 
-def test_the_site_is_built_without_a_warning(tmp_path):
-    """As `make docs` does: headings that links name are there, and docstrings are well formed."""
+@pytest.mark.parametrize("builder", ["dummy", pytest.param("html", marks=pytest.mark.slow)])
+def test_the_site_is_built_without_a_warning(builder, tmp_path):
+    """As `make docs` does: headings that links name are there, and docstrings are well formed.
+
+    The dummy resolves every reference and writes no page, half of the time.
+    """
     pytest.importorskip("sphinx")
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-E"]
+    command = [sys.executable, "-m", "sphinx", "-b", builder, "-W", "--keep-going", "-q", "-E"]
     command += ["-c", "docs/site", "-d", str(tmp_path / "trees"), ".", str(tmp_path / "site")]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
+    if builder == "dummy":
+        return
     reference = (tmp_path / "site" / "docs" / "reference" / "rankers.html").read_text("utf8")
     assert 'id="untilt.LambdaMART"' in reference
     fetched = re.compile(r"""<(?:script|link|img)[^>]*(?:src|href)=["']?https?:""")

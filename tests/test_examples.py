@@ -103,8 +103,10 @@ def test_hotels_of_the_real_log(data_dir):
     ("name", "data"),
     [("yandex_pages", "yandex-sample/train.txt.gz"), ("expedia", "expedia-sample/searches.csv.gz")],
 )
-def test_scripts_take_the_path_as_an_argument(data_dir, name, data):
-    assert run(name, str(data_dir / data)).startswith("ClickLog(")
+def test_scripts_take_the_path_as_an_argument(data_dir, name, data, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", [f"{name}.py", str(data_dir / data)])
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    assert capsys.readouterr().out.startswith("ClickLog(")
 
 
 def test_the_main_job_on_the_pages(data_dir, tmp_path):

@@ -2,17 +2,23 @@
 
 import ast
 import re
+from functools import cache
 from itertools import product
 from pathlib import Path
 
 from untilt.facts import _TOKEN, PYTHON, SPECS, rendered
 
 SOURCE = Path(__file__).parents[1] / "src" / "untilt"
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in SOURCE.rglob("*.py")}
 MAKERS = {"note", "warning", "serious", "phrase"}
 LISTS = ("listed", "few", "all", "and", "clauses", "sentences", "lines", "uppers")
 SAMPLES = {"p": {"x": 0.1}, "pairs": [(1, 2)], "positions": (1, 2, 4)}
 SAMPLES |= {spec: ["a", "b"] for spec in LISTS}
+
+
+@cache
+def trees():
+    """Every source, parsed; not where tests are only collected, which each worker does."""
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in SOURCE.rglob("*.py")}
 
 
 class Shown:
@@ -58,7 +64,7 @@ def holes(template):
 
 def made():
     """(where, template, keywords of the calls that fill it in its own file)."""
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         constants = {
             node.targets[0].id: node.value
             for node in tree.body

@@ -194,6 +194,7 @@ def _catalog() -> tuple[tuple[Method, ...], tuple[tuple[str, str], ...]]:
     return tuple(records), (*own[1], *joined[1])
 
 
+@cache
 def _own_sources() -> tuple[tuple[str, Path], ...]:
     """The modules of this package that may hold records."""
     here = Path(__file__).parent

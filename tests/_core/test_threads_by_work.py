@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -242,6 +242,18 @@ def test_blas_has_one_thread_until_the_last_one_has_left():
                 assert _blas_threads() == {1}
             assert _blas_threads() == {1}
         assert _blas_threads() == {2}
+
+
+def test_libraries_are_looked_for_again_after_an_import(monkeypatch):
+    def looked_for():
+        with threads.one_blas_thread:
+            assert _blas_threads() == {1}
+        return threads._libraries_at.cache_info().misses
+
+    before = looked_for()
+    assert looked_for() == before
+    monkeypatch.setitem(sys.modules, "just_imported", ModuleType("just_imported"))
+    assert looked_for() == before + 1
 
 
 def test_whatever_learns_has_one_thread_of_blas(monkeypatch):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.wall.judging import without_pages
 
 from untilt import LinearRanker, audit, estimate, read_log, run
 from untilt.auditing import leaks
@@ -80,10 +81,11 @@ def honest_log(seed, shape, users, eta, noise):
     return log_of(query, shown, clicks, np.stack(list(honest.values()), axis=2), tuple(honest))
 
 
-def test_strong_features_that_are_known_before_the_click_are_left_alone():
-    """200 logs with eight honest features each: not one is named."""
+@pytest.mark.parametrize("logs", [48, pytest.param(200, marks=pytest.mark.slow)])
+def test_strong_features_that_are_known_before_the_click_are_left_alone(logs):
+    """Logs of all kinds with eight honest features each: not one is named."""
     found = []
-    for seed in range(200):
+    for seed in range(logs):
         shape, users = list(SHAPES)[seed % 2], ("pbm", "cascade", "known item")[seed % 3]
         eta, noise = (0.3, 1.0)[seed // 2 % 2], (0.0, 0.1)[seed // 4 % 2]
         log = honest_log(seed, shape, users, eta, noise)
@@ -221,10 +223,17 @@ def searches(data_dir: Path) -> Path:
     return data_dir / "expedia-sample" / "searches.csv.gz"
 
 
+@pytest.fixture
+def no_pages():
+    with without_pages():
+        yield
+
+
 COLUMNS = {"query_id": "srch_id", "session_id": "srch_id", "doc_id": "prop_id",
            "click": "click_bool"}  # fmt: skip
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_bookings_are_no_features_of_a_hotel(searches, tmp_path):
     """With them the new ranker would look several times as good as it is."""
     options: dict[str, Any] = {

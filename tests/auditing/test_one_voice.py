@@ -11,7 +11,7 @@ import shlex
 import pytest
 from tests.auditing.people import READERS, people
 from tests.one_voice import is_order, left_over, orders_in
-from tests.test_templates import SOURCE, TREES, texts
+from tests.test_templates import SOURCE, texts, trees
 from tests.wall.judging import read
 from tests.wall.logs import WALL
 from tests.wall.test_run import USUAL
@@ -39,7 +39,7 @@ OF_OTHER_PAGES = ("serving", "simulation")
 
 def sentences():
     """(code, template) of every sentence of the sources."""
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         if path.relative_to(SOURCE).parts[0] in OF_OTHER_PAGES:
             continue
         constants = {

@@ -86,8 +86,8 @@ def always_inside(name, any_time, *, n_experiments, n_looks, sessions):
 
 
 def test_intervals_hold_at_all_looks():
-    """40 experiments, 20 looks; 95% of 80 has a standard error of 2.4 points."""
-    options = {"n_experiments": 40, "n_looks": 20, "sessions": 250}
+    """20 experiments, 12 looks: 95% of 40 has a standard error of 3.4 points; usual ones: 72%."""
+    options = {"n_experiments": 20, "n_looks": 12, "sessions": 400}
     assert np.mean(always_inside("shuffle", True, **options)) >= 0.93
 
 

@@ -202,14 +202,18 @@ def drawn(rng, kinds, sessions, queries=2):
     ],
     ids=["pivot", "adjacent by length", "shuffles"],
 )
-def test_intervals_cover_the_truth(rng, estimator, kinds):
-    """Of 25 logs 95% intervals miss 1 or 2; 6 or more at a position: once in 800 times."""
+@pytest.mark.parametrize(("logs", "most"), [(10, 3), pytest.param(25, 5, marks=pytest.mark.slow)])
+def test_intervals_cover_the_truth(rng, estimator, kinds, logs, most):
+    """Of 25 logs 95% intervals miss 1 or 2; 6 or more at a position: once in 800 times.
+
+    Of 10 logs 4 or more: once in 1,000 times.
+    """
     missed, error = np.zeros(5), []
-    for _ in range(25):
+    for _ in range(logs):
         bias = estimator.fit(ut.read_log(drawn(rng, kinds, 2000))).bias_
         missed += (bias.low > THETA) | (bias.high < THETA)
         error.append(np.log(bias.examination / THETA)[1:])
-    assert missed.max() < 6
+    assert missed.max() <= most
     spread = np.std(error, axis=0) / np.sqrt(len(error))
     assert np.abs(np.mean(error, axis=0) / spread).max() < 4
 

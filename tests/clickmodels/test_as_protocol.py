@@ -17,6 +17,7 @@ def first():
     return simulate(JUDGED, protocol="swap", n_sessions=20_000, seed=1)
 
 
+SMALL: dict[str, dict[str, Any]] = {"ncm": {"width": 8, "vector_length": 3, "epochs": 10}}
 # One of each kind in `make test`: a rate, a curve, a chain, a cascade, a network.
 SLOW = pytest.mark.slow
 USUAL = ("DCTR", "PBM", "DBN", "DCM", "NCM")
@@ -30,7 +31,7 @@ USUAL = ("DCTR", "PBM", "DBN", "DCM", "NCM")
     ],
 )
 def test_every_model_can_be_one(model_class, first):
-    model = model_class().fit(first.log)
+    model = model_class(**SMALL.get(model_class.name, {})).fit(first.log)
     second = simulate(JUDGED, protocol=model, n_sessions=20_000, ranker=np.arange(len(JUDGED)))
     assert second.log.n_sessions == 20_000
     assert second.log.n_lists < 20_000

@@ -48,14 +48,18 @@ decimals = st.from_regex(
 )
 
 
-@settings(deadline=None, max_examples=1000)
-@given(text=decimals)
-def test_reading_is_float32_of_python_float_wherever_it_is_certain(text):
-    value, certain, end = read(text)
-    assert end == len(text)
-    assert not certain or same_bits(value, single(text))
-    double, exact = read_double(text)
-    assert not exact or double == float(text)
+@pytest.mark.parametrize("texts", [300, pytest.param(5_000, marks=pytest.mark.slow)])
+def test_reading_is_float32_of_python_float_wherever_it_is_certain(texts):
+    @settings(deadline=None, max_examples=texts)
+    @given(text=decimals)
+    def check(text):
+        value, certain, end = read(text)
+        assert end == len(text)
+        assert not certain or same_bits(value, single(text))
+        double, exact = read_double(text)
+        assert not exact or double == float(text)
+
+    check()
 
 
 @settings(deadline=None, max_examples=500)

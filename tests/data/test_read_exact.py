@@ -198,24 +198,29 @@ def test_sessions_kept_apart_have_their_time(contents, checked):
     assert read_log(table).time is None
 
 
-@settings(max_examples=40, deadline=None)
-@given(
-    st.lists(
-        st.tuples(
-            st.integers(0, 5),  # session
-            st.sampled_from([0, 1]),  # query
-            st.sampled_from([-5, 0, 3, 2**40]),  # document
-            st.integers(1, 40),  # position
-            st.sampled_from([0.0, 1.0, 0.5, 7.0]),  # label
-        ),
-        unique_by=lambda row: (row[0], row[1], row[3]),
-    )
+ROWS = st.lists(
+    st.tuples(
+        st.integers(0, 5),  # session
+        st.sampled_from([0, 1]),  # query
+        st.sampled_from([-5, 0, 3, 2**40]),  # document
+        st.integers(1, 40),  # position
+        st.sampled_from([0.0, 1.0, 0.5, 7.0]),  # label
+    ),
+    unique_by=lambda row: (row[0], row[1], row[3]),
 )
-def test_any_small_log(contents, checked, rows):
-    names = ("session_id", "query_id", "doc_id", "position", "click")
-    columns = list(zip(*rows, strict=True)) or [()] * 5
-    types = [pa.int64(), pa.int64(), pa.int64(), pa.int64(), pa.float64()]
-    table = pa.table({n: pa.array(c, t) for n, c, t in zip(names, columns, types, strict=True)})
-    log = checked(read_log(table, threads=1))
-    assert contents(log)[0] == slow_sessions(table)
-    assert log.n_lists == len(slow_sessions(table))
+
+
+@pytest.mark.parametrize("logs", [12, pytest.param(200, marks=pytest.mark.slow)])
+def test_any_small_log(contents, checked, logs):
+    @settings(max_examples=logs, deadline=None)
+    @given(ROWS)
+    def check(rows):
+        names = ("session_id", "query_id", "doc_id", "position", "click")
+        columns = list(zip(*rows, strict=True)) or [()] * 5
+        types = [pa.int64(), pa.int64(), pa.int64(), pa.int64(), pa.float64()]
+        table = pa.table({n: pa.array(c, t) for n, c, t in zip(names, columns, types, strict=True)})
+        log = checked(read_log(table, threads=1))
+        assert contents(log)[0] == slow_sessions(table)
+        assert log.n_lists == len(slow_sessions(table))
+
+    check()

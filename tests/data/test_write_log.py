@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from untilt.data import write_log as write
 from untilt.data import write_log as writing
 from untilt.data.clicklog import ClickLog
+from untilt.data.limits import LEAST_LABEL, MOST_LABEL
 from untilt.data.read.read_log import read_log
 from untilt.data.write_log import write_log
 from untilt.errors import BadRowsError, OptionError, UntiltError
@@ -206,7 +207,7 @@ CSV_IDS = st.lists(
     max_size=5,
     unique=True,
 )
-LABELS = st.sampled_from([0.0, 1.0, 2.0, 0.1, 1 / 3, 1e-50, 1e50])
+LABELS = st.sampled_from([0.0, 1.0, 2.0, 0.1, 1 / 3, LEAST_LABEL, MOST_LABEL])
 NUMBERS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
@@ -261,30 +262,52 @@ def survives(log, path, documents, contents, **options):
     assert again.doc_id.dtype == log.doc_id.dtype
 
 
-slow_start = settings(
-    max_examples=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
+def examples(number):
+    return settings(
+        max_examples=number,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    )
 
 
-@slow_start
-@given(log=logs())
-def test_any_log_survives_parquet(tmp_path, contents, log):
-    survives(log, tmp_path / "log.parquet", tmp_path / "documents.parquet", contents)
+# `make test` tries a few, `make test-slow` many.
+few, many = examples(12), examples(200)
+NUMBERS_OF_EXAMPLES = [few, pytest.param(many, marks=pytest.mark.slow)]
 
 
-@slow_start
-@given(log=logs(ids=CSV_IDS))
-def test_any_log_survives_csv(tmp_path, contents, log):
-    survives(log, tmp_path / "log.csv", tmp_path / "documents.csv", contents, text_ids=True)
+@pytest.mark.parametrize("number", NUMBERS_OF_EXAMPLES, ids=["few", "many"])
+def test_any_log_survives_parquet(tmp_path, contents, number):
+    @number
+    @given(log=logs())
+    def check(log):
+        survives(log, tmp_path / "log.parquet", tmp_path / "documents.parquet", contents)
+
+    check()
+
+
+@pytest.mark.parametrize("number", NUMBERS_OF_EXAMPLES, ids=["few", "many"])
+def test_any_log_survives_csv(tmp_path, contents, number):
+    @number
+    @given(log=logs(ids=CSV_IDS))
+    def check(log):
+        survives(log, tmp_path / "log.csv", tmp_path / "documents.csv", contents, text_ids=True)
+
+    check()
 
 
 # A damaged position may lie below the last one that is read: rows left out, and a warning.
 @pytest.mark.filterwarnings("ignore::untilt.DroppedRowsWarning")
-@slow_start
-@given(log=logs(), data=st.data(), ending=st.sampled_from(["parquet", "csv", "csv.gz"]))
-def test_damaged_files_give_our_errors_or_a_log(tmp_path, log, data, ending):
+@pytest.mark.parametrize("number", NUMBERS_OF_EXAMPLES, ids=["few", "many"])
+def test_damaged_files_give_our_errors_or_a_log(tmp_path, number):
+    @number
+    @given(log=logs(), data=st.data(), ending=st.sampled_from(["parquet", "csv", "csv.gz"]))
+    def check(log, data, ending):
+        damaged_gives_an_error_or_a_log(tmp_path, log, data, ending)
+
+    check()
+
+
+def damaged_gives_an_error_or_a_log(tmp_path, log, data, ending):
     """Bytes exchanged, cut or put in: an UntiltError or a log, never anything else."""
     path, documents = tmp_path / f"log.{ending}", tmp_path / f"documents.{ending}"
     write_log(log, path, documents=documents)

@@ -25,14 +25,15 @@ def good(tmp_path_factory):
     return folder
 
 
-def test_damaged_inputs_are_read_or_refused(good, tmp_path):
-    work = list(cases(150, quick=True))
+@pytest.mark.parametrize("inputs", [75, pytest.param(300, marks=pytest.mark.slow)])
+def test_damaged_inputs_are_read_or_refused(good, tmp_path, inputs):
+    work = list(cases(inputs, quick=True))
     counts = fuzz(work, seed=16, corpus=good, out=tmp_path)
     assert {name: c.failures for name, c in counts.items() if c.failed} == {}
-    assert sum(c.inputs for c in counts.values()) >= 140
+    assert sum(c.inputs for c in counts.values()) >= 0.9 * inputs
     # Both ways out are walked: damage that is all refused, or all accepted, tests one half.
-    assert sum(c.accepted for c in counts.values()) > 20
-    assert sum(c.refused for c in counts.values()) > 60
+    assert sum(c.accepted for c in counts.values()) > 0.13 * inputs
+    assert sum(c.refused for c in counts.values()) > 0.4 * inputs
 
 
 def test_the_fuzzer_sees_what_goes_wrong(good, tmp_path, monkeypatch):
@@ -69,8 +70,12 @@ def test_the_fuzzer_sees_what_goes_wrong(good, tmp_path, monkeypatch):
     assert "--only 'csv' --case 0" in count.failures[0]["again"]
 
 
-def test_a_worker_that_dies_is_told_by_its_signal(good):
-    worker = Worker(good)
+def test_a_worker_that_dies_is_told_by_its_signal():
+    """Any process will do: one of ours takes seconds to start."""
+    worker, pipe = Worker.__new__(Worker), subprocess.PIPE
+    worker.process = subprocess.Popen(
+        ["sleep", "60"], stdin=pipe, stdout=pipe, stderr=pipe, text=True
+    )
     worker.process.kill()
     assert worker.answer(1.0) is None
     assert "SIGKILL" in worker.end()

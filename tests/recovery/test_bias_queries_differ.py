@@ -44,7 +44,7 @@ def session_errors(log, z):
     return np.sqrt(np.diag(noise.covariance))[1:]
 
 
-def coverage(estimator, spread, n_logs=150):
+def coverage(estimator, spread, n_logs):
     """(with the estimator's errors, with session noise alone)."""
     rng, inside, without = np.random.default_rng(0), [], []
     for _ in range(n_logs):
@@ -56,14 +56,19 @@ def coverage(estimator, spread, n_logs=150):
     return np.mean(inside), np.mean(without)
 
 
+LOGS = [50, pytest.param(150, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("logs", LOGS)
 @pytest.mark.parametrize("estimator", [AdjacentChain(), AllPairs()], ids=str)
-def test_intervals_hold_the_mean_curve_when_queries_differ(estimator):
-    with_clusters, sessions_alone = coverage(estimator, spread=0.5)
+def test_intervals_hold_the_mean_curve_when_queries_differ(estimator, logs):
+    with_clusters, sessions_alone = coverage(estimator, 0.5, logs)
     assert 0.9 <= with_clusters <= 0.99
     assert sessions_alone < 0.75
 
 
-def test_they_are_not_much_wider_when_queries_are_alike():
-    with_clusters, sessions_alone = coverage(AdjacentChain(), spread=0.0)
+@pytest.mark.parametrize("logs", LOGS)
+def test_they_are_not_much_wider_when_queries_are_alike(logs):
+    with_clusters, sessions_alone = coverage(AdjacentChain(), 0.0, logs)
     assert 0.92 <= sessions_alone <= 0.98
     assert sessions_alone <= with_clusters <= 0.99

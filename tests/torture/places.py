@@ -31,11 +31,13 @@ def closed_places(inputs: Path, folder: Path, only: tuple[str, ...] = ()) -> lis
     """Every command, or some, at every place."""
     tried = []
     for scenario in (each for each in SCENARIOS.values() if not only or each.name in only):
+        own = folder / scenario.name.replace(" ", "-")
+        shutil.rmtree(own, ignore_errors=True)
+        old = _older_result(scenario, inputs, own)
         for what, place in (("full disk", full_disk), ("read-only", read_only)):
-            base = folder / scenario.name.replace(" ", "-") / what.replace(" ", "-")
-            shutil.rmtree(base, ignore_errors=True)
+            base = own / what.replace(" ", "-")
             (base / "out").mkdir(parents=True)
-            how, problem = _tried(scenario, inputs, base, place)
+            how, problem = _tried(scenario, inputs, old, base, place)
             tried.append(Place(f"{scenario.name}, {what}", how, problem))
     return tried
 
@@ -43,15 +45,23 @@ def closed_places(inputs: Path, folder: Path, only: tuple[str, ...] = ()) -> lis
 Maker = Callable[[Path, Path], Iterator[tuple[str, Callable[[], None] | None]]]
 
 
-def _tried(scenario: Scenario, inputs: Path, base: Path, place: Maker) -> tuple[str, str | None]:
-    """The command over an older result, where there is one, in a place that then closes."""
-    old, out, temp = base / "old", base / "out", base / "temp"
-    old.mkdir()
+def _older_result(scenario: Scenario, inputs: Path, own: Path) -> Path:
+    """A folder with files of others and an older result, where there is one."""
+    old = own / "old"
+    old.mkdir(parents=True)
     if scenario.prepare is not None:
         words = scenario.prepare(inputs, old)
-        calm = environment(base / "temp-before")
+        calm = environment(own / "temp-before")
         subprocess.run(words, capture_output=True, env=calm, timeout=PATIENCE, check=True)
     put_foreign(old)
+    return old
+
+
+def _tried(
+    scenario: Scenario, inputs: Path, old: Path, base: Path, place: Maker
+) -> tuple[str, str | None]:
+    """The command over the older result, in a place that then closes."""
+    out, temp = base / "out", base / "temp"
     with contextmanager(place)(old, out) as (how, before):
         others, whole = foreign(out), contents(out)
         done = subprocess.run(

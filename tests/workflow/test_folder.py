@@ -9,7 +9,10 @@ import pytest
 
 import untilt as ut
 from untilt.errors import OptionError
+from untilt.report.page import page
 from untilt.workflow.folder import CLAIM, RunFolder
+
+pytestmark = pytest.mark.usefixtures("no_pages")
 
 FOREIGN = (".backup-20261115.tar.gz", ".my-settings", ".notes-my_notes.md", "data.csv")
 
@@ -106,8 +109,9 @@ def test_results_do_not_go_into_a_folder_that_is_read(made, tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs names of any bytes")
-def test_names_that_are_no_text(tmp_path):
+def test_names_that_are_no_text(tmp_path, monkeypatch):
     """A log and a folder whose names are not UTF-8: simulated, read, run and reported."""
+    monkeypatch.setattr("untilt.report.page.page", page)  # this one is looked at
     odd = tmp_path / os.fsdecode(b"\xff\xfe")
     made = ut.simulate_to_parquet(ut.make_judged(40, 4, seed=0), odd, "dla", n_sessions=400)
     log = ut.read_log(made.log, documents=made.documents)
@@ -116,7 +120,7 @@ def test_names_that_are_no_text(tmp_path):
     found = ut.run(
         made.log, odd / "out", documents=made.documents, method=["balanced"], trees=2, threads=1
     )
-    assert found.report.is_file()
+    assert "<html" in found.report.read_text(encoding="utf-8")
     assert ut.run(
         made.log, odd / "out", documents=made.documents, method=["balanced"], trees=2, threads=1
     ).resumed

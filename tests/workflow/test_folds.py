@@ -15,6 +15,8 @@ from untilt.workflow.options import RunOptions, options_of
 from untilt.workflow.stage_rankers import _by_fold
 from untilt.workflow.stage_read import Data, fold_count, query_folds
 
+pytestmark = pytest.mark.usefixtures("no_pages")
+
 
 @pytest.fixture(scope="module")
 def log(made):

@@ -15,6 +15,8 @@ from untilt._core.store import locked
 from untilt.errors import OptionError
 from untilt.facts import Fact
 
+pytestmark = pytest.mark.usefixtures("no_pages")
+
 
 @pytest.fixture
 def copy(finished, tmp_path):

@@ -39,7 +39,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ContextDecorator, contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
-from functools import cache, update_wrapper
+from functools import cache, lru_cache, update_wrapper
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -127,11 +127,9 @@ class _OneBlasThread(ContextDecorator):
         self._limits: Any = None
 
     def __enter__(self) -> None:
-        from threadpoolctl import threadpool_limits
-
         with self._lock:
             if self._inside == 0:
-                self._limits = threadpool_limits(1, user_api="blas")
+                self._limits = _libraries().limit(limits=1, user_api="blas")
             self._inside += 1
 
     def __exit__(self, *_: object) -> None:
@@ -142,6 +140,22 @@ class _OneBlasThread(ContextDecorator):
 
 
 one_blas_thread = _OneBlasThread()
+
+
+@lru_cache(maxsize=1)
+def _libraries_at(_n_modules: int) -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def _libraries() -> Any:
+    """What sets the threads of the libraries in this process.
+
+    Finding them reads the map of all of its memory, 6 to 25 ms: more than a small fit takes. So
+    they are found anew where a module was imported since; a library comes with a module.
+    """
+    return _libraries_at(len(sys.modules))
 
 
 class _Call:
@@ -310,9 +324,8 @@ def _after_fork_in_child() -> None:
 
 def _gnu_openmp() -> list[str]:
     """Paths of the GNU OpenMP libraries in this process; a wheel may bring its own."""
-    from threadpoolctl import threadpool_info
-
-    return [each["filepath"] for each in threadpool_info() if each["prefix"] == "libgomp"]
+    found = _libraries().info()
+    return [each["filepath"] for each in found if each["prefix"] == "libgomp"]
 
 
 def _end_threads(path: str) -> bool:
