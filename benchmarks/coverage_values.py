@@ -29,7 +29,8 @@ import untilt as ut
 from untilt import catalog
 
 SYSTEMS = ("shown", "new")
-TARGET = {"naive": "clicks", "snips": "per_relevant"}  # of other evaluators: the gain itself
+# Of other evaluators: the gain itself.
+TARGET = {"naive": "clicks", "snips": "per_relevant", "logged-propensities": "served"}
 
 
 def estimated(made: Made, evaluator: str, curve: str, **options: Any) -> Any:
@@ -65,6 +66,9 @@ def _given(intervals: list[Any], true: Array) -> Ends | None:
 def value_rows() -> Iterator[Row]:
     for record in catalog.methods("evaluator"):
         name = record.name
+        if "propensity" in record.needs:
+            yield from _estimate_rows(name, name, "true", study="propensities")
+            continue
         curves = ("true", "estimated") if "bias" in record.needs or name == "direct" else ("true",)
         for curve in curves:
             title = f"{name}, {curve} curve"

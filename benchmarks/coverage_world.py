@@ -68,7 +68,7 @@ SCENARIOS = {
 }
 STUDIES = (
     "rankers", "shuffle", "adjacent", "pivot", "context", "trust", "fixed", "trust fixed",
-    "islands",
+    "islands", "propensities",
 )  # fmt: skip
 TOP = 5  # of "islands": documents change places above or below position 5, never across it
 
@@ -182,8 +182,15 @@ def make(study: str, scenario: Scenario, seed: int) -> Made:
         ranker=ranker,
         ranker_names=names,
         context=context,
+        extra_labels=_propensities(there) if study == "propensities" else None,
     )
     return Made(study, scenario, seed, log.collapse(), queries)
+
+
+def _propensities(there: Array) -> dict[str, Array]:
+    """Of lists in random order: each of n documents has the chance 1 / n of each place."""
+    length = there.sum(axis=1, keepdims=True)
+    return {"propensity": np.broadcast_to(1 / length, there.shape)[there]}
 
 
 def _traffic(rng: np.random.Generator, scenario: Scenario) -> Array:
@@ -209,6 +216,8 @@ def _shown(
     if study == "islands":
         who = rng.integers(N_RANKERS, size=n)
         return order_by(island_scores(queries), exists)[who, query], None, ()
+    if study == "propensities":
+        return order_by(rng.random((n, LONGEST)), exists[query]), None, ()
     changed = rng.random(n) < 0.5
     if study == "shuffle":
         chance = order_by(rng.random((n, LONGEST)), exists[query])
@@ -264,7 +273,8 @@ def _people(rng: np.random.Generator, n_sessions: int, each: int) -> tuple[Array
 def truth(study: str, scenario: Scenario) -> dict[str, float | Array]:
     """Values of the shown order and the new one, and click rates by position.
 
-    gain_*, clicks_*, per_relevant_* : DCG@10 of relevance, of clicks, and per relevant document
+    gain_*, clicks_*, served_*, per_relevant_* : DCG@10 of relevance, of the clicks of the log, of
+        clicks on each order if it is served, and of relevance per relevant document
     click_rate : (10,) of shown documents; correlation : of position and relevance within queries
     """
     rng = np.random.default_rng(12345)
@@ -289,6 +299,9 @@ def _values(queries: Queries, study: str) -> dict[str, Any]:
     scores = island_scores(queries) if study == "islands" else queries.score
     several = ("rankers", "context", "trust", "islands")
     shown = order_by(scores if study in several else scores[:1], exists)
+    if study == "propensities":
+        chance = np.random.default_rng(54321).random((N_RANKERS, *exists.shape))
+        shown = order_by(chance, exists)
     gamma = np.where(exists, queries.relevance, 0.0)
     placed = np.take_along_axis(np.broadcast_to(gamma, shown.shape), shown, axis=-1)
     here = np.take_along_axis(np.broadcast_to(exists, shown.shape), shown, axis=-1)
@@ -302,9 +315,12 @@ def _values(queries: Queries, study: str) -> dict[str, Any]:
     new = order_by(queries.new, exists)
     rank = np.argsort(new, axis=-1)  # of each document in the new order
     moved = np.take_along_axis(np.broadcast_to(DISCOUNT[rank], shown.shape), shown, axis=-1)
+    gain = np.take_along_axis(gamma, new, axis=-1) * DISCOUNT
     return {
         "gain_shown": np.mean((placed * DISCOUNT).sum(axis=-1)),
-        "gain_new": np.mean((np.take_along_axis(gamma, new, axis=-1) * DISCOUNT).sum(axis=-1)),
+        "gain_new": np.mean(gain.sum(axis=-1)),
+        "served_shown": np.mean((clicked * DISCOUNT).sum(axis=-1)),
+        "served_new": np.mean((gain * THETA).sum(axis=-1)),
         "clicks_shown": np.mean((clicked * DISCOUNT).sum(axis=-1)),
         "clicks_new": np.mean((clicked * moved).sum(axis=-1)),
         "relevant": np.mean(gamma.sum(axis=-1)),
