@@ -127,7 +127,7 @@ _TURNS = {
     "queries": note(
         "sensitivity.turns-queries",
         "without the {amount:,.0f} queries that speak most for it, of {of:,}, the answer would "
-        "turn",
+        "flip",
     ),
     "time": note(
         "sensitivity.turns-time",
