@@ -14,9 +14,7 @@ def draw():
     """Estimate over truth: the same number of sessions as pivot swaps and as adjacent swaps."""
     judged = ut.make_judged(n_queries=500, seed=0)
     pivot = ut.simulate(judged, Swap(), n_sessions=100_000, seed=0)
-    chain = ut.simulate(
-        judged, Swap(adjacent=True), n_sessions=100_000, seed=0, collapse=False
-    )
+    chain = ut.simulate(judged, Swap(adjacent=True), n_sessions=100_000, seed=0, collapse=False)
     truth = pivot.truth.examination / pivot.truth.examination[0]
     found = {
         "PivotSwap": ut.PivotSwap().fit(pivot.log).bias_,

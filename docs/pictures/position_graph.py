@@ -1,4 +1,4 @@
-"""Which positions a log can compare: those that swaps join, and the swaps that would join the rest."""
+"""Which positions a log can compare, and the swaps that would join the rest."""
 
 from dataclasses import replace
 
