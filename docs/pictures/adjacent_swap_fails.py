@@ -14,7 +14,7 @@ def draw():
     """Estimate over truth: the same number of sessions as pivot swaps and as adjacent swaps."""
     judged = ut.make_judged(n_queries=500, seed=0)
     pivot = ut.simulate(judged, Swap(), n_sessions=100_000, seed=0)
-    chain = ut.simulate(judged, Swap(adjacent=True), n_sessions=100_000, seed=0)
+    chain = ut.simulate(judged, Swap(adjacent=True), n_sessions=100_000, seed=0, collapse=False)
     truth = pivot.truth.examination / pivot.truth.examination[0]
     found = {
         "PivotSwap": ut.PivotSwap().fit(pivot.log).bias_,
@@ -42,7 +42,7 @@ def draw():
 
 
 def _weak_link(log):
-    """The log with about one in FEW of the lists that swapped positions 3 and 4."""
+    """The log with about one in FEW of the sessions that swapped positions 3 and 4."""
     swapped = np.array(log.ranker_names)[log.ranker] == "swap:3-4"
     kept = ~swapped | (np.random.default_rng(0).random(len(swapped)) < 1 / FEW)
     return log.take(np.flatnonzero(kept))

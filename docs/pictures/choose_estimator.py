@@ -24,7 +24,7 @@ STEPS = (
     Step(
         "Were the same documents shown at several\nplaces, so that all places are joined?",
         "AllPairs",
-        "assumes: a document stayed as relevant as it was",
+        "assumes: relevance did not move the documents",
         ("AllPairs",),
     ),
     Step(

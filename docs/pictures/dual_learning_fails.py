@@ -29,6 +29,5 @@ def draw():
         fixed.truth.examination,
         found,
         title="With one order for each query the curve is where training stopped",
-        subtitle="250 queries, 50,000 sessions of three rankers, 30,000 of one good order; "
-        "band: 95% interval by formula",
+        subtitle="250 queries, 50,000 sessions of three rankers, 30,000 of one good order",
     )

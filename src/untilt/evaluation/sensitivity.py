@@ -127,7 +127,7 @@ _TURNS = {
     "queries": note(
         "sensitivity.turns-queries",
         "without the {amount:,.0f} queries that speak most for it, of {of:,}, the answer would "
-        "turn",
+        "flip",
     ),
     "time": note(
         "sensitivity.turns-time",
@@ -321,7 +321,7 @@ class Sensitivity(View):
                 high=max(each.at_least, each.at_most, self.value),
                 label=f"flips at {each.amount(each.flips_at)}"
                 if each.flips_at is not None
-                else "does not turn",
+                else "does not flip",
                 range=each.range,
             )
             for each in self.causes
@@ -579,10 +579,9 @@ def _of_attention(pair: _SystemPair) -> Cause | None:
         return pair.difference(inputs=inputs, bias=curve)
 
     now = at(0.0)
-    if not side * now.value > 0 or not side * _nearest_end(now, side) > 0:
-        flips = _Flips(None if side * now.value > 0 else 0.0, 0.0)
-    else:
-        flips = _search(at, 1.0, now)
+    flips = _search(at, 1.0, now) if side * now.value > 0 else _Flips(0.0, 0.0)
+    if not side * _nearest_end(now, side) > 0:
+        flips = flips._replace(interval=0.0)
     sign, interval = (None if each is None else 1 - each for each in flips)
     told = _HOLDS if interval is None else _TURNS
     answer = _NEVER_STANDS() if interval == 1.0 else told["attention"](stands=interval)

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from untilt._core.arrays import FeatureArray, FloatArray
 from untilt.bias.curve import PositionBias
-from untilt.bias.experiments.swaps import AdjacentSwap
+from untilt.bias.experiments.swaps import PivotSwap
 from untilt.data.judged import JudgedLists
 from untilt.data.write_log import write_columns
 from untilt.errors import UntiltError
@@ -30,7 +30,7 @@ from untilt.serving.start import make_server
 from untilt.serving.wire import JSON, encode
 
 DEPTH = 6
-EXPLORE = f"swap-adjacent:0.5:{DEPTH}"
+EXPLORE = f"pivot:0.5:{DEPTH}"
 NAMES = ("match", "rating", "price", "new", "sold")
 WANTED = {
     "running shoes": ("Trail", "Road", "Sprint", "Marathon", "Court", "Track"),
@@ -190,7 +190,7 @@ class Demo:
             for shown, clicks in zip(rates.impressions, rates.clicks, strict=True)
         ]
         try:
-            told["curve"] = _as_points(AdjacentSwap().fit(log).bias_)
+            told["curve"] = _as_points(PivotSwap().fit(log).bias_)
             told["why"] = ""
         except UntiltError as error:
             told["why"] = f"Not known yet: {error}"
@@ -203,7 +203,7 @@ class Demo:
         try:
             if log is None:
                 raise UntiltError("nobody has searched yet.")
-            bias = AdjacentSwap().fit(log).bias_
+            bias = PivotSwap().fit(log).bias_
             ranker = LinearRanker(weighting=PRS(bias)).fit(log)
         except UntiltError as error:
             return {"trained": False, "why": str(error)}

@@ -78,8 +78,8 @@ CANDIDATES_LATE = warning(
 ONLY_CANDIDATE = note("run.only-candidate", "Only one candidate was trained: {chosen}.")
 REFIT = note(
     "run.refit",
-    "{file} is {system}, trained again on all {queries:,} queries; the figures are those of the "
-    "same method, trained without the queries that it was judged by.",
+    "The file {file} is {system}, trained again on all {queries:,} queries; the figures are those "
+    "of the same method, trained without the queries that it was judged by.",
 )
 CANDIDATE_FAILED = warning(
     "run.candidate-failed", "The candidate {candidate} could not be trained: {error}"
