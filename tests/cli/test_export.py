@@ -49,9 +49,9 @@ def test_files_and_commands_and_no_difference(made, tmp_path, to) -> None:
 
 
 def test_a_model_that_scores_otherwise_ends_with_1(made, tmp_path, monkeypatch) -> None:
-    from untilt.exports import ltr_plugins
+    from untilt.exports import forms
 
-    monkeypatch.setattr(ltr_plugins.forms, "next32", lambda cut: cut - 1)
+    monkeypatch.setattr(forms, "next32", lambda cut: cut - 1)
     words = ("export", made / "ranker.untilt", "--to", "es-ltr", "--out", tmp_path / "m.json")
     result = run(*words, "--check", made / "documents.parquet", "--json")
     assert result.exit_code == 1
