@@ -110,7 +110,7 @@ def _results(corpus: Path, folder: Path, rng: random.Random) -> None:
 @target("checkpoint", 4, quick=False)
 def _checkpoint(corpus: Path, folder: Path, rng: random.Random) -> None:
     """A damaged checkpoint; its head can also be rewritten, since nothing seals it."""
-    from untilt.networks.checkpoints import load_checkpoint
+    from untilt.networks.training import load_checkpoint
 
     data = (corpus / "checkpoint.npz").read_bytes()
     with np.load(corpus / "checkpoint.npz") as arrays:
