@@ -53,8 +53,7 @@ def _figures(corpus: Path, folder: Path, rng: random.Random) -> None:
 @target("run.toml", 8)
 def _config(corpus: Path, folder: Path, rng: random.Random) -> None:
     from untilt.bias.given import parse_curve
-    from untilt.workflow.config import read_config
-    from untilt.workflow.options import options_of
+    from untilt.workflow.options import options_of, read_config
     from untilt.workflow.stage_bias import bias_choice
 
     data = (corpus / "run" / "run.toml").read_bytes()
@@ -80,10 +79,9 @@ def _experiment(corpus: Path, folder: Path, rng: random.Random) -> None:
 def _results(corpus: Path, folder: Path, rng: random.Random) -> None:
     from untilt.papers.cells import plan
     from untilt.papers.chart import tables_of
-    from untilt.papers.claims import verdicts
+    from untilt.papers.claims import Summary, verdicts
     from untilt.papers.datasets import JudgedSource
     from untilt.papers.schema import load
-    from untilt.papers.summary import Summary
 
     lines = (corpus / "results.jsonl").read_text().splitlines()
     place, kind = rng.randrange(len(lines)), rng.randrange(4)

@@ -138,8 +138,7 @@ def test_a_finished_run_is_not_done_again(finished, made, small_options):
 
 
 def test_the_written_options_are_those_of_the_run(finished, made):
-    from untilt.workflow.config import read_config
-    from untilt.workflow.options import options_of
+    from untilt.workflow.options import options_of, read_config
 
     written = read_config(finished.folder / "run.toml")
     assert written.pop("log") == str(made.log)

@@ -15,7 +15,6 @@ from untilt._core.statistics import check_level
 from untilt.auditing import checks
 from untilt.auditing.audit_view import sections_of
 from untilt.auditing.checks import RelevanceProxy, Versions, relevance_proxy, versions_of
-from untilt.auditing.harvested import HarvestedTest, harvested_test
 from untilt.auditing.interventions import Interventions, interventions_of
 from untilt.auditing.leaks import LEAK, Leak, leak_fact, leaking_features, position_features
 from untilt.auditing.next_step import (
@@ -27,7 +26,7 @@ from untilt.auditing.next_step import (
     next_step,
 )
 from untilt.auditing.reading import ReadingTests, reading_tests
-from untilt.auditing.sessions import SessionTest, session_test
+from untilt.auditing.sessions import HarvestedTest, SessionTest, harvested_test, session_test
 from untilt.auditing.variation import Assigned, Variation, variation_of
 from untilt.bias.curve import NOT_KNOWN, PositionBias
 from untilt.bias.em.regression_em import RegressionEM

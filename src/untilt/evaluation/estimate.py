@@ -19,7 +19,10 @@ from untilt.errors import OptionError, check_choice
 from untilt.evaluation import uncertainty
 from untilt.evaluation.by_default import (
     MOST_UNTESTED,
+    NOT_USED,
     UNTESTED,
+    Balance,
+    balance_of,
     evaluators_of,
     queries_with_evidence,
     untested_share,
@@ -38,7 +41,6 @@ from untilt.evaluation.pool import (
     pool_of,
     with_option,
 )
-from untilt.evaluation.propensities import NOT_USED, Balance, balance_of
 from untilt.evaluation.results import Estimate, Estimates
 from untilt.evaluation.slots import (
     Discounts,
@@ -241,8 +243,8 @@ def estimate(
         propensities need none
     metric : "dcg@k", "precision@k", "arp", "reciprocal@k", a `RankMetric` or a function of rank
     evaluator : such as `ClippedEvaluator(0.1)`, or its text "clipped:clip=0.1". Where not given
-        propensities that the log confirms (`untilt.evaluation.propensities`), else what lists are
-        decides (`untilt.evaluation.by_default`): policy-aware, own clicks or both
+        propensities that the log confirms, else what lists are decides: policy-aware, own clicks
+        or both (`untilt.evaluation.by_default`)
     clip, relevance : options of the evaluator, for one that is given by its name. The clip is the
         least propensity that a click is divided by; "auto" chooses it by estimated mean squared
         error (see `untilt.clip_curve`). relevance is a relevance model: (documents,) probabilities

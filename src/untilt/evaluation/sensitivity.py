@@ -51,7 +51,7 @@ from untilt.views import Section, View
 if TYPE_CHECKING:
     import altair as alt
 
-    from untilt.charts.tornado import TornadoBar
+    from untilt.charts.intervals import TornadoBar
 
 TITLES = {
     "curve": "Curve steeper or flatter",
@@ -299,8 +299,8 @@ class Sensitivity(View):
 
         Save it with `chart.save("sensitivity.html")`, or .png, .svg.
         """
+        from untilt.charts.intervals import tornado_chart
         from untilt.charts.theme import finished
-        from untilt.charts.tornado import tornado_chart
 
         chart = tornado_chart(
             self.bars(), value=self.value, value_title=f"{self.metric}, difference per session"
@@ -313,7 +313,7 @@ class Sensitivity(View):
 
     def bars(self) -> "dict[str, TornadoBar]":
         """Bars of a tornado chart, labelled with what would flip the answer."""
-        from untilt.charts.tornado import TornadoBar
+        from untilt.charts.intervals import TornadoBar
 
         return {
             each.title: TornadoBar(

@@ -15,7 +15,7 @@ from untilt._core.files import append_line
 from untilt._core.progress import progress
 from untilt.errors import FileFormatError, OptionError, did_you_mean
 from untilt.papers.datasets import JudgedSource
-from untilt.papers.measures import Values, measure, row_at
+from untilt.papers.methods import Values, measure, row_at
 from untilt.papers.schema import Experiment, ExperimentSize, Panel, Row, Value
 from untilt.papers.setting import CellSetting, at_value
 

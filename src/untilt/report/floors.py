@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from untilt.auditing.designs import EXPLORED
 from untilt.auditing.next_step import doubt
+from untilt.auditing.swap_design import EXPLORED
 from untilt.auditing.variation import CONDITIONS
 from untilt.bias.curve import NOT_KNOWN
 from untilt.evaluation.sensitivity import FIRM_SHARE

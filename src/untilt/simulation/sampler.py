@@ -15,8 +15,7 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
-from untilt._core.grouping import Groups, group_equal_lists
-from untilt._core.hashing import GOLDEN, splitmix64
+from untilt._core.grouping import GOLDEN, Groups, group_equal_lists, splitmix64
 from untilt._core.progress import Advance, progress
 from untilt._core.threads import Share, parallel_kernel
 

@@ -23,7 +23,7 @@ from untilt.data.read.database import literal, open_database, translated_errors
 from untilt.data.write_log import Columns, write_columns
 from untilt.errors import NotFittedError, OptionError, check_least
 from untilt.simulation.behaviour import Behaviour
-from untilt.simulation.prepare import MeanExamination, Setting, Truth, prepare
+from untilt.simulation.production import MeanExamination, Setting, Truth, prepare
 from untilt.simulation.protocols import DLA, Protocol
 from untilt.simulation.sampler import Sessions, distinct_sessions, draw_sessions
 

@@ -24,16 +24,13 @@ from untilt.report import step_results as r
 from untilt.report.decision import Decision, write_figures, write_page
 from untilt.selection.fitting import CandidateStore
 from untilt.views import Section, View
-from untilt.workflow.config import config_text, with_title
-from untilt.workflow.folder import RunFolder
-from untilt.workflow.options import RunOptions, RunSettings, settled
+from untilt.workflow.folder import Done, RunFolder, Steps
+from untilt.workflow.options import RunOptions, RunSettings, config_text, settled, with_title
 from untilt.workflow.stage_bias import bias_choice, used_bias
-from untilt.workflow.stage_documents import click_models, reorder
 from untilt.workflow.stage_evaluate import evaluate_rankers
-from untilt.workflow.stage_rankers import make_plan, refit, train_and_choose
+from untilt.workflow.stage_rankers import click_models, make_plan, refit, reorder, train_and_choose
 from untilt.workflow.stage_read import Data, read_step, split_of
 from untilt.workflow.stage_report import provenance, table_path, write_tables
-from untilt.workflow.steps import Done, Steps
 
 STEPS_DO_NOT_FIT = warning(
     "run.steps-do-not-fit",

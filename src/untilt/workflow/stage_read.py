@@ -33,9 +33,8 @@ from untilt.data.transform import (
 from untilt.errors import OptionError
 from untilt.facts import note, warning
 from untilt.report.step_results import LogSource, Split
-from untilt.workflow.folder import RunFolder
+from untilt.workflow.folder import Done, RunFolder, Steps
 from untilt.workflow.options import SHARE, RunOptions, SplitBy
-from untilt.workflow.steps import Done, Steps
 
 HELD_OUT = note("run.held-out", "Held out for the evaluation: {share:.0%} of the {units}.")
 HELD_OUT_LATEST = note(

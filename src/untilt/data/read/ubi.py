@@ -20,8 +20,8 @@ from untilt.data.read.bad_rows import N_SHOWN, BadRows, ReadReport
 from untilt.data.read.columns import PERSON
 from untilt.data.read.database import Database, literal, quoted, translated_errors
 from untilt.data.read.files import Files
-from untilt.data.read.json_paths import refuse_missing, texts_of
 from untilt.data.read.sources import Export, Source
+from untilt.data.read.text_files import refuse_missing, texts_of
 from untilt.data.read.types import instant_sql
 from untilt.errors import BadRowsError, ColumnError, OptionError, did_you_mean
 from untilt.facts import Fact, note, warning

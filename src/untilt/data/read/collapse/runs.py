@@ -20,7 +20,7 @@ import numpy as np
 
 from untilt._core import memory
 from untilt._core.arrays import AnyArray, BoolArray, IntArray
-from untilt._core.hashing import splitmix64
+from untilt._core.grouping import splitmix64
 from untilt.data.read.collapse.packing import Packing, SessionColumn
 from untilt.data.read.database import Database
 
