@@ -192,11 +192,11 @@ def test_solrs_threshold_plus_its_slack_is_the_cut_or_further_from_zero(c):
 
 def test_a_naive_export_would_be_seen(drawn, tmp_path, monkeypatch):
     """Thresholds as they are, compared with <: the evaluator says so."""
-    from untilt.exports import ltr_plugins
+    from untilt.exports import forms
 
     form, trees, text = drawn
     rows = hard_rows(trees)
-    monkeypatch.setattr(ltr_plugins, "next32", lambda cut: cut)
+    monkeypatch.setattr(forms, "next32", lambda cut: cut)
     format, path, _ = written("es-ltr", form, tmp_path)
     assert np.mean(format.scores(path, NAMES, rows) != by_lightgbm(text, rows)) > 0.2
 

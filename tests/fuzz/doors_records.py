@@ -53,7 +53,8 @@ def _figures(corpus: Path, folder: Path, rng: random.Random) -> None:
 @target("run.toml", 8)
 def _config(corpus: Path, folder: Path, rng: random.Random) -> None:
     from untilt.bias.given import parse_curve
-    from untilt.workflow.options import options_of, read_config
+    from untilt.workflow.config import read_config
+    from untilt.workflow.options import options_of
     from untilt.workflow.stage_bias import bias_choice
 
     data = (corpus / "run" / "run.toml").read_bytes()

@@ -11,7 +11,8 @@ import untilt as ut
 from untilt.data.transform import in_parts_of_time
 from untilt.errors import ColumnError, OptionError
 from untilt.facts import codes
-from untilt.workflow.options import config_text, options_of, read_config
+from untilt.workflow.config import config_text, read_config
+from untilt.workflow.options import options_of
 from untilt.workflow.stage_read import Data, split_of
 
 READING: dict[str, Any] = {"method": ["linear"], "trees": 5, "threads": 1, "folds": 1}

@@ -12,13 +12,11 @@ from untilt.errors import FileFormatError, OptionError, UntiltError
 from untilt.facts import codes
 from untilt.report.step_results import TrainingPlan
 from untilt.workflow.candidates import candidate
+from untilt.workflow.config import OBJECT, config_text, read_config
 from untilt.workflow.options import (
-    OBJECT,
     RunOptions,
-    config_text,
     duration_text,
     options_of,
-    read_config,
     seconds_of,
     usual_methods,
 )

@@ -138,7 +138,8 @@ def test_a_finished_run_is_not_done_again(finished, made, small_options):
 
 
 def test_the_written_options_are_those_of_the_run(finished, made):
-    from untilt.workflow.options import options_of, read_config
+    from untilt.workflow.config import read_config
+    from untilt.workflow.options import options_of
 
     written = read_config(finished.folder / "run.toml")
     assert written.pop("log") == str(made.log)

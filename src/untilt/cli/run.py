@@ -86,7 +86,7 @@ def run(
 
 def _merged(given: dict[str, Any], config: Path | None) -> tuple[Any, Path, dict[str, Any]]:
     """Source, folder and options: the file's, and over them those of the command line."""
-    from untilt.workflow.options import OBJECT, read_config
+    from untilt.workflow.config import OBJECT, read_config
 
     options = {} if config is None else read_config(config)
     options |= {name: value for name, value in given.items() if value is not None}

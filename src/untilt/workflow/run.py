@@ -24,8 +24,9 @@ from untilt.report import step_results as r
 from untilt.report.decision import Decision, write_figures, write_page
 from untilt.selection.fitting import CandidateStore
 from untilt.views import Section, View
+from untilt.workflow.config import config_text, with_title
 from untilt.workflow.folder import Done, RunFolder, Steps
-from untilt.workflow.options import RunOptions, RunSettings, config_text, settled, with_title
+from untilt.workflow.options import RunOptions, RunSettings, settled
 from untilt.workflow.stage_bias import bias_choice, used_bias
 from untilt.workflow.stage_evaluate import evaluate_rankers
 from untilt.workflow.stage_rankers import click_models, make_plan, refit, reorder, train_and_choose
