@@ -166,13 +166,7 @@ def clustered(influence: FloatArray, noise: FloatArray, by_session: FloatArray) 
     total = noise.sum(axis=0)
     share = np.divide(noise, total, out=np.zeros_like(noise), where=total > 0)
     moved = influence / np.maximum(1 - share, STAYS)
-    return larger_error(
-        moved.T @ moved,
-        len(noise),
-        by_session,
-        effective=effective_by_column(noise),
-        jackknife=True,
-    )
+    return larger_error(moved.T @ moved, len(noise), by_session, effective_by_column(noise))
 
 
 def information(

@@ -367,15 +367,8 @@ def _uncertainty(
     scores, parts = _scores(*rows, expected, effect @ inverse, n_queries)
     share = sum_by(query, log.sessions) / log.n_sessions
     change = scores / np.maximum(1 - share, STAYS)[:, None]
-    return larger_error(
-        change.T @ change,
-        len(change),
-        noise.covariance,
-        effective=effective_by_column(parts),
-        jackknife=True,
-        by_position=True,
-        click_parts=noise.parts,
-    )
+    effective = effective_by_column(parts)
+    return larger_error(change.T @ change, len(change), noise.covariance, effective, noise.parts)
 
 
 def _expected_rate(cells: PositionCounts, theta: FloatArray) -> FloatArray:

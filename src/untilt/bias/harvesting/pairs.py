@@ -153,15 +153,7 @@ def uncertainty_of_pairs(
         squares = _squares_of_people(cells, log, weight, equations, z)
         by_query = np.diag(two_way_variance(np.diag(by_query), *squares))
         effective = np.minimum(effective, effective_units(sum_by(log.person, log.sessions)))
-    return larger_error(
-        by_query,
-        n,
-        noise.covariance,
-        effective=effective,
-        jackknife=True,
-        by_position=True,
-        click_parts=noise.parts,
-    )
+    return larger_error(by_query, n, noise.covariance, effective, noise.parts)
 
 
 def _squares_of_people(
