@@ -346,7 +346,7 @@ def _curves(
 def _changes(
     log: ClickLog, now: BoolArray, level: float
 ) -> tuple[list[Change], ReadingCurve | None]:
-    cells = grouped_cells(log, now.astype(np.int64)[ragged.list_of_row(log.indptr)], 2, 1)
+    cells = grouped_cells(log, now.astype(np.int64)[ragged.list_of_row(log.indptr)])
     # Position 1 is examined alike where only reading has changed.
     slope, clicks, spread = cells.slope(), cells.level(top=1), cells.spread()
     found = []
