@@ -164,6 +164,11 @@ def note(code: str, template: str) -> Sentence:
     return Sentence(code, "note", template)
 
 
+def notes(code: str, **templates: str) -> dict[str, Sentence]:
+    """Sentences of one kind by their names, which end their codes: "audit.order-good"."""
+    return {name: note(f"{code}-{name}", template) for name, template in templates.items()}
+
+
 def warning(code: str, template: str) -> Sentence:
     """A sentence that weakens a result."""
     return Sentence(code, "warning", template)
