@@ -52,14 +52,21 @@ AS_PUBLISHED: dict[str, dict[str, Any]] = {
 }
 
 
-def register_curve(name: str) -> Callable[[Curve], Curve]:
-    """Add a builder: (setting, **bias_options) -> a position bias or a given curve."""
+def _add_to(table: dict[str, T]) -> Callable[[str], Callable[[T], T]]:
+    """A decorator that puts a builder into the table by its name."""
 
-    def add(builder: Curve) -> Curve:
-        CURVES[name] = builder
-        return builder
+    def register(name: str) -> Callable[[T], T]:
+        def add(builder: T) -> T:
+            table[name] = builder
+            return builder
 
-    return add
+        return add
+
+    return register
+
+
+# Add a builder: (setting, **bias_options) -> a position bias or a given curve.
+register_curve = _add_to(CURVES)
 
 
 def curve_of(setting: CellSetting, name: str, options: dict[str, Any]) -> Examination:
@@ -223,14 +230,8 @@ TRAINING: dict[str, Callable[[CellSetting], ClickLog | JudgedLists]] = {
 }
 
 
-def register_ranker(name: str) -> Callable[[Builder], Builder]:
-    """Add a builder: (setting, row, weighting) -> a ranker that is not fitted yet."""
-
-    def add(builder: Builder) -> Builder:
-        RANKERS[name] = builder
-        return builder
-
-    return add
+# Add a builder: (setting, row, weighting) -> a ranker that is not fitted yet.
+register_ranker = _add_to(RANKERS)
 
 
 def known(table: Mapping[str, T], name: str, what: str) -> T:
@@ -428,14 +429,8 @@ MEASURES: dict[str, Measure] = {}
 TOP = 10
 
 
-def register_measure(name: str) -> Callable[[Measure], Measure]:
-    """Add a measure: (setting, row) -> values by metric."""
-
-    def add(measure: Measure) -> Measure:
-        MEASURES[name] = measure
-        return measure
-
-    return add
+# Add a measure: (setting, row) -> values by metric.
+register_measure = _add_to(MEASURES)
 
 
 def measure(setting: CellSetting, row: Row) -> Values:
