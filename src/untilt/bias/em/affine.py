@@ -203,13 +203,9 @@ def inverted(J: FloatArray) -> FloatArray:
 
 @nb.njit(cache=True)
 def _noise_by_query(
-    cells: Cells,
-    query: IntArray,
-    fit: AffineFit,
-    open_gamma: BoolArray,
-    to_numbers: FloatArray,
+    cells: Cells, query: IntArray, fit: AffineFit, open_gamma: BoolArray, to_numbers: FloatArray,
     n_queries: int,
-) -> FloatArray:
+) -> FloatArray:  # fmt: skip
     """(queries, m) a' J_q a for each column a of `to_numbers` (2K, m), J_q the query's part."""
     indptr, position, impressions, _ = cells
     alpha, beta, gamma = fit

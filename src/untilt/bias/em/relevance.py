@@ -400,13 +400,9 @@ def _influence_of_a_click(
 
 @nb.njit(cache=True)
 def _sum_influence(
-    cells: Cells,
-    stratum: IntArray,
-    query: IntArray,
-    affine: AffineFit,
-    table: FloatArray,
+    cells: Cells, stratum: IntArray, query: IntArray, affine: AffineFit, table: FloatArray,
     n_queries: int,
-) -> tuple[FloatArray, FloatArray]:
+) -> tuple[FloatArray, FloatArray]:  # fmt: skip
     """(queries, m) sum of each query's scores, in terms of the numbers, and its variance."""
     indptr, position, impressions, clicks = cells
     alpha, beta, gamma = affine
@@ -575,16 +571,9 @@ def tables(
 
 @nb.njit(cache=True)
 def posterior(
-    begin: int,
-    end: int,
-    position: IntArray,
-    impressions: FloatArray,
-    clicks: FloatArray,
-    log_share: FloatArray,
-    log_p: FloatArray,
-    log_q: FloatArray,
-    weight: FloatArray,
-) -> float:
+    begin: int, end: int, position: IntArray, impressions: FloatArray, clicks: FloatArray,
+    log_share: FloatArray, log_p: FloatArray, log_q: FloatArray, weight: FloatArray,
+) -> float:  # fmt: skip
     """Fill `weight` with the posterior over the values; the log-likelihood of the document."""
     for m in range(len(weight)):
         weight[m] = log_share[m]

@@ -241,15 +241,9 @@ def _clicks(
 
 @nb.njit(cache=True)
 def _scores(
-    indptr: IntArray,
-    position: IntArray,
-    label: FloatArray,
-    count: IntArray,
-    unit: AnyArray,
-    at_k: FloatArray,
-    at_first: FloatArray,
-    n_units: int,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+    indptr: IntArray, position: IntArray, label: FloatArray, count: IntArray, unit: AnyArray,
+    at_k: FloatArray, at_first: FloatArray, n_units: int,
+) -> tuple[FloatArray, FloatArray, FloatArray]:  # fmt: skip
     """(2, units, K) shares of the clicks at k and at 1; (units, K) clicks; (K, K) session noise.
 
     Clicks are those anywhere in the lists that show k: what is expected of the clicks at k and at 1

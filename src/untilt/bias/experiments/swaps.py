@@ -399,15 +399,9 @@ def _click_effect(
 
 @nb.njit(cache=True)
 def _scores(
-    indptr: IntArray,
-    label: FloatArray,
-    count: IntArray,
-    query: AnyArray,
-    cell_of_row: IntArray,
-    expected: FloatArray,
-    effect: FloatArray,
-    n_queries: int,
-) -> tuple[FloatArray, FloatArray]:
+    indptr: IntArray, label: FloatArray, count: IntArray, query: AnyArray, cell_of_row: IntArray,
+    expected: FloatArray, effect: FloatArray, n_queries: int,
+) -> tuple[FloatArray, FloatArray]:  # fmt: skip
     """(queries, K) what each adds to z, and the variance of that from session noise."""
     depth = effect.shape[1]
     scores, noise = np.zeros((n_queries, depth)), np.zeros((n_queries, depth))
