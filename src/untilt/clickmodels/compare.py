@@ -12,7 +12,7 @@ logs is the likelihood. One impossible click would make all of this infinite, so
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -34,6 +34,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice, did_you_mean
 from untilt.facts import Fact, note, warning
+from untilt.views import Entries
 
 if TYPE_CHECKING:
     import altair as alt
@@ -320,7 +321,7 @@ class ModelQuality:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ModelComparison:
+class ModelComparison(Entries[ModelQuality]):
     """Models on the same held-out sessions; look one up by name: comparison["ubm"].
 
     `left_out` says of each model that was not fitted why; `sessions_per_query` is of the training
@@ -345,12 +346,6 @@ class ModelComparison:
             f"there is no model {name!r} here.{did_you_mean(name, known)} "
             f"There are: {', '.join(known)}."
         )
-
-    def __iter__(self) -> Iterator[ModelQuality]:
-        return iter(self.entries)
-
-    def __len__(self) -> int:
-        return len(self.entries)
 
     @property
     def best(self) -> ModelQuality:
