@@ -35,7 +35,6 @@ from untilt.evaluation.pool import (
     Credit,
     Evaluator,
     Pool,
-    bias_for,
     cells_for,
     parse_evaluator,
     pool_of,
@@ -45,7 +44,6 @@ from untilt.evaluation.results import Estimate, Estimates
 from untilt.evaluation.slots import (
     Discounts,
     MetricLike,
-    as_rank_metric,
     candidate_scores,
     slots_of,
     unshown_documents,
@@ -56,6 +54,7 @@ from untilt.evaluation.systems import (
     System,
     Systems,
     believed,
+    judged_by,
     named_systems,
     ordered_systems,
     shown,
@@ -292,16 +291,14 @@ def estimate(
     said: tuple[Fact, ...] = ()
     if pool.slate_propensity is not None and (by.matches_slots or (unnamed and relevance is None)):
         logged = by if by.matches_slots else LoggedPropensityEvaluator()
-        cells, curve = cells_for(logged, pool), bias_for(logged, bias, pool.depth)
-        orders, _ = ordered_systems(cells, named, as_rank_metric(metric, curve))
+        cells, _, rank_metric = judged_by(logged, pool, bias, metric)
+        orders, _ = ordered_systems(cells, named, rank_metric)
         balance = balance_of(cells, orders)
         if balance.doubts and unnamed and bias is not None:
             said, balance = (NOT_USED(why=balance.doubts[0]),), None
         else:
             by, data_choose, said = logged, False, balance.doubts
-    cells = cells_for(by, pool)
-    curve = bias_for(by, bias, pool.depth)
-    rank_metric = as_rank_metric(metric, curve)
+    cells, curve, rank_metric = judged_by(by, pool, bias, metric)
     if data_choose:
         like = clip_curve_evaluator(by)
         by = with_option(by, "clip", best_clip(cells, named, curve, rank_metric, like))
