@@ -41,8 +41,7 @@ NO_MAXIMUM = serious(
 )
 
 MAXIMUM = note(
-    "bias.maximum",
-    "converged in {steps} steps, largest gradient {residual:.0e} of all clicks",
+    "bias.maximum", "converged in {steps} steps, largest gradient {residual:.0e} of all clicks"
 )
 
 # With fewer queries their spread says little: of 10 queries it is a third too small once in eleven

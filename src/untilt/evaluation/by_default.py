@@ -41,11 +41,7 @@ from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import is_experiment
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
-from untilt.evaluation.evaluators import (
-    AffineEvaluator,
-    ClippedEvaluator,
-    IPSEvaluator,
-)
+from untilt.evaluation.evaluators import AffineEvaluator, ClippedEvaluator, IPSEvaluator
 from untilt.evaluation.pool import Evaluator, Pool
 from untilt.evaluation.slots import Discounts
 from untilt.evaluation.systems import Inputs

@@ -16,11 +16,7 @@ from untilt.bias.given import BiasLike, best_cells_first, numbered_for
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError
 from untilt.evaluation import uncertainty
-from untilt.evaluation.evaluators import (
-    ClippedEvaluator,
-    PolicyAwareEvaluator,
-    mean_propensities,
-)
+from untilt.evaluation.evaluators import ClippedEvaluator, PolicyAwareEvaluator, mean_propensities
 from untilt.evaluation.pool import Among, Evaluator, Pool, parse_evaluator, pool_of, with_option
 from untilt.evaluation.slots import Discounts, MetricLike, RankMetric, slots_of
 from untilt.evaluation.systems import System, judged_by, named_systems, query_totals, system_scores

@@ -131,8 +131,7 @@ UNSHOWN_DOCUMENTS = warning(
     "ones, its value would be {as_shown:.4f}",
 )
 FEW_QUERIES_SENTENCE = warning(
-    "estimate.few-queries",
-    "only {n_queries} queries: intervals rest on few independent units",
+    "estimate.few-queries", "only {n_queries} queries: intervals rest on few independent units"
 )
 CLICKS_UNSUPPORTED = warning(
     "estimate.clicks-unsupported",

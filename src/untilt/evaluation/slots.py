@@ -125,10 +125,7 @@ def as_rank_metric(metric: MetricLike, bias: PositionBias | None = None) -> Rank
             f"{', '.join([*additive, RECIPROCAL, EXAMINATION])}, or any function of rank."
         )
     return RankMetric(
-        str(known),
-        _DiscountOf(known),
-        cut=known.cut,
-        higher_is_better=known.higher_is_better,
+        str(known), _DiscountOf(known), cut=known.cut, higher_is_better=known.higher_is_better
     )
 
 

@@ -18,13 +18,7 @@ from itertools import pairwise
 import numpy as np
 
 from untilt._core.arrays import FloatArray
-from untilt._core.statistics import (
-    Interval,
-    MeanEstimate,
-    holm,
-    student_quantile,
-    weighted_mean,
-)
+from untilt._core.statistics import Interval, MeanEstimate, holm, student_quantile, weighted_mean
 from untilt.papers.cells import Cell, Result
 from untilt.papers.layouts import LAYOUTS
 from untilt.papers.schema import STEPWISE, Claim, ClaimKind, Experiment, Panel, Row, Value, named

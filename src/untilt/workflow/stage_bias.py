@@ -35,8 +35,7 @@ from untilt.workflow.options import RunOptions
 from untilt.workflow.stage_read import Data, as_clicks
 
 CURVE_HELD_OUT = note(
-    "run.curve-held-out",
-    "The curve was estimated without the sessions that rankers are judged by.",
+    "run.curve-held-out", "The curve was estimated without the sessions that rankers are judged by."
 )()
 
 BIAS_MODELLED = serious(

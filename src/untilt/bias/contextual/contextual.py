@@ -42,12 +42,7 @@ from untilt.bias.contextual.curves import (
     evidence_of,
 )
 from untilt.bias.curve import SHARED_CLICKS
-from untilt.bias.estimator import (
-    absent_positions,
-    check_clicks,
-    checked_depth,
-    require_several,
-)
+from untilt.bias.estimator import absent_positions, check_clicks, checked_depth, require_several
 from untilt.bias.log_ratios import LARGE_SHARE, MAXIMUM, NO_MAXIMUM, STAYS, effective_by_column
 from untilt.bias.position_graph import position_graph
 from untilt.catalog import method

@@ -31,8 +31,7 @@ NO_INTERVAL_SMOOTHED = warning(
 )()
 
 SAME_TOP = note(
-    "contextual.same-top",
-    "for averages over contexts: position 1 is examined alike in all of them",
+    "contextual.same-top", "for averages over contexts: position 1 is examined alike in all of them"
 )()
 
 PER = ("query", "list")

@@ -39,8 +39,7 @@ EPOCHS_USED_UP = warning(
 )
 
 NETWORKS = note(
-    "bias.networks",
-    "networks of epoch {best} of {epochs}, where held-out clicks are most likely",
+    "bias.networks", "networks of epoch {best} of {epochs}, where held-out clicks are most likely"
 )
 
 TREES = note("bias.trees", "{n_trees} trees per fold, where held-out clicks are most likely")

@@ -20,12 +20,7 @@ from untilt.bias.experiments.assignment import (
 )
 from untilt.bias.experiments.tests import swap_facts
 from untilt.bias.harvesting.harvesting import check_edges, pivot_edges, tree_bias, tree_equations
-from untilt.bias.harvesting.pairs import (
-    PairEquations,
-    inverse_laplacian,
-    pair_sums,
-    session_noise,
-)
+from untilt.bias.harvesting.pairs import PairEquations, inverse_laplacian, pair_sums, session_noise
 from untilt.bias.log_ratios import (
     STAYS,
     Uncertainty,
