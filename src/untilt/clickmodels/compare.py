@@ -32,7 +32,7 @@ from untilt.clickmodels.click_model import ClickModel
 from untilt.clickmodels.examination import PBM
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
-from untilt.errors import OptionError, check_choice, did_you_mean
+from untilt.errors import OptionError, check_choice, check_least, did_you_mean
 from untilt.facts import Fact, note, warning
 from untilt.views import Entries
 
@@ -211,8 +211,7 @@ def _quantiles(values: FloatArray, level: float) -> FloatArray:
 def check_options(n_draws: int, level: float, floor: float) -> None:
     """Raise unless intervals can be made."""
     check_level(level)
-    if n_draws < 20:
-        raise OptionError(f"n_draws must be at least 20. Got {n_draws} instead; 300 is usual.")
+    check_least("n_draws", n_draws, 20, "; 300 is usual")
     if not 0 < floor < 0.5:
         raise OptionError(f"floor must lie between 0 and 0.5. Got {floor} instead.")
 

@@ -15,7 +15,7 @@ from untilt.bias.given import BiasLike, best_cells_first, numbered_for
 from untilt.data.clicklog import ClickLog
 from untilt.data.limits import check_room
 from untilt.data.seen import held_out_part
-from untilt.errors import OptionError, check_choice
+from untilt.errors import OptionError, check_choice, check_least
 from untilt.evaluation import uncertainty
 from untilt.evaluation.by_default import (
     MOST_UNTESTED,
@@ -278,8 +278,7 @@ def estimate(
     check_room(log, "the evaluation", per_row=BYTES_PER_ROW, per_document=BYTES_PER_DOCUMENT)
     check_choice("interval", interval, ("normal", "bootstrap"))
     check_level(level)
-    if n_draws < 2:
-        raise OptionError(f"n_draws must be at least 2. Got {n_draws} instead; 1000 is usual.")
+    check_least("n_draws", n_draws, 2, "; 1000 is usual")
     unnamed = evaluator is None
     by, data_choose = _with_clip(parse_evaluator(evaluator), clip)
     by = with_option(by, "relevance", relevance)

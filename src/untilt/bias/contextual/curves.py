@@ -16,7 +16,14 @@ from untilt.bias.log_ratios import Uncertainty, from_log_ratios, larger_error, w
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, counts_from_rows
 from untilt.data.layout import ContextCells, Packed, as_text
-from untilt.errors import DepthError, OptionError, ShapeError, check_choice, did_you_mean
+from untilt.errors import (
+    DepthError,
+    OptionError,
+    ShapeError,
+    check_choice,
+    check_least,
+    did_you_mean,
+)
 from untilt.facts import Fact, joined, note, warning
 from untilt.networks.mlp import Network, normalised
 
@@ -362,8 +369,7 @@ class ContextualCurve(Portable):
         evaluate, each group by its own curve; see docs/estimators/contextual.md. The context is
         that of the log's own columns where not given, as in `ContextualBias.fit`.
         """
-        if n_groups < 1:
-            raise OptionError(f"n_groups must be at least 1. Got {n_groups} instead.")
+        check_least("n_groups", n_groups, 1)
         given = contexts_of(log, context, per=per, columns=self.columns)
         rows = self._rows(given.values)
         group = self._by_steepness(rows, given.sessions, n_groups)
