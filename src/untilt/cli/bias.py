@@ -333,16 +333,9 @@ def clickmodels(
 
 
 def _compare(
-    out: Output,
-    log: "ClickLog",
-    models: list[str] | None,
-    share: float,
-    split: SplitBy,
-    *,
-    by: str,
-    n_draws: int,
-    seed: int,
-) -> "ModelComparison":
+    out: Output, log: "ClickLog", models: list[str] | None, share: float, split: SplitBy, *,
+    by: str, n_draws: int, seed: int,
+) -> "ModelComparison":  # fmt: skip
     from untilt.clickmodels.compare import compare_click_models
 
     train, test = log.split(share, by=split, seed=seed)

@@ -110,16 +110,9 @@ def _list(output: Output) -> None:
 
 
 def _plan(
-    name: str | None,
-    data: str,
-    path: Path | None,
-    out: Path,
-    *,
-    scale: "Scale",
-    seeds: int | None,
-    folds: int | None,
-    queries: int | None,
-) -> "ReproductionPlan":
+    name: str | None, data: str, path: Path | None, out: Path, *, scale: "Scale", seeds: int | None,
+    folds: int | None, queries: int | None,
+) -> "ReproductionPlan":  # fmt: skip
     from untilt.papers.cells import plan
     from untilt.papers.datasets import source_of
     from untilt.papers.schema import load

@@ -99,14 +99,9 @@ def _address(client: Any) -> str:
 
 
 def _train(
-    ranker: LambdaMART,
-    source: Any,
-    workers: dict[str, Any],
-    number: int,
-    options: dict[str, Any],
-    max_bin: int,
-    params: dict[str, Any],
-) -> bytes | None:
+    ranker: LambdaMART, source: Any, workers: dict[str, Any], number: int, options: dict[str, Any],
+    max_bin: int, params: dict[str, Any],
+) -> bytes | None:  # fmt: skip
     from untilt.data.read.read_log import read_log
 
     found = train_read(

@@ -419,14 +419,9 @@ def _drifts(log: ClickLog, now: BoolArray) -> list[FeatureDrift]:
 
 
 def _drift_of(
-    name: str,
-    values: FloatArray,
-    row_list: IntArray,
-    n: FloatArray,
-    weight: FloatArray,
-    now: BoolArray,
-    before: BoolArray,
-) -> FeatureDrift:
+    name: str, values: FloatArray, row_list: IntArray, n: FloatArray, weight: FloatArray,
+    now: BoolArray, before: BoolArray,
+) -> FeatureDrift:  # fmt: skip
     known = values[before[row_list] & np.isfinite(values)]
     inner = np.linspace(0, 1, _BINS + 1)[1:-1]
     edges = np.unique(np.quantile(known, inner, method="nearest")) if len(known) else np.empty(0)

@@ -472,15 +472,11 @@ class Setting:
     def truth(self, examination: MeanExamination) -> Truth:
         """What the log was made from."""
         return Truth(
-            protocol=self.protocol,
-            behaviour=self.behaviour,
-            examination=examination.curve,
-            judged=self.judged,
-            query_probability=self.query_probability,
-            rankers=self.rankings.rankers,
-            ranker_names=self.rankings.names,
+            protocol=self.protocol, behaviour=self.behaviour, examination=examination.curve,
+            judged=self.judged, query_probability=self.query_probability,
+            rankers=self.rankings.rankers, ranker_names=self.rankings.names,
             training_queries=self.rankings.training_queries,
-        )
+        )  # fmt: skip
 
 
 def prepare(

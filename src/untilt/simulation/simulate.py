@@ -340,13 +340,9 @@ def _only_shown(simulation: Simulation) -> Simulation:
         feature_names=judged.feature_names,
     )
     smaller = log._with(
-        query_id=kept.query_id,
-        doc_id=kept.doc_id,
-        doc_query=doc_query,
-        features=kept.features,
-        query=query,
-        document=document,
-    )
+        query_id=kept.query_id, doc_id=kept.doc_id, doc_query=doc_query, features=kept.features,
+        query=query, document=document,
+    )  # fmt: skip
     return Simulation(
         smaller,
         replace(

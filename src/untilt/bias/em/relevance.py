@@ -109,15 +109,9 @@ def position_based_em(
         return PositionBased(theta, gamma), likelihood
 
     return run_em(
-        PositionBased(theta, gamma),
-        step,
-        tolerance=tolerance,
-        max_steps=max_steps,
-        accelerate=True,
-        low=FLOOR,
-        high=CEILING,
-        what="regression EM",
-    )
+        PositionBased(theta, gamma), step, tolerance=tolerance, max_steps=max_steps,
+        accelerate=True, low=FLOOR, high=CEILING, what="regression EM",
+    )  # fmt: skip
 
 
 def start_theta(cells: PositionCounts) -> FloatArray:
@@ -493,15 +487,9 @@ def mixture_em(cells: PositionCounts, *, tolerance: float, max_steps: int) -> Mi
         return normalised(following), likelihood
 
     em = run_em(
-        Mixture(theta, START_NOISE * theta, values, even),
-        step,
-        tolerance=tolerance,
-        max_steps=max_steps,
-        accelerate=True,
-        low=LOW,
-        high=CEILING,
-        what="trust EM",
-    )
+        Mixture(theta, START_NOISE * theta, values, even), step, tolerance=tolerance,
+        max_steps=max_steps, accelerate=True, low=LOW, high=CEILING, what="trust EM",
+    )  # fmt: skip
     end = normalised(em.state)
     gamma, plus, minus = _expect(*data, end)[3], end.plus, end.minus
     affine = AffineFit(plus - minus, minus, handed_over(gamma))
