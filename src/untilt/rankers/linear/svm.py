@@ -216,12 +216,12 @@ class SvmProblem:
             risk = self._risk(losses.PairHinge.of(self._slates, table, None))
             return self._minimise(risk, C, None, None if before is None else before.weights)
 
-        def losses(solution: Solution) -> FloatArray:
+        def by_position(solution: Solution) -> FloatArray:
             return plain.losses_by_position(self.X.scores(solution.weights))
 
         learned = learning_data.learned_table(joint, self.lists, self.query_weight)
         solution = linear.fit_in_turn(
-            learned, learn=learn, losses=losses, max_rounds=self.max_rounds
+            learned, learn=learn, losses=by_position, max_rounds=self.max_rounds
         )
         status = linear.joint_status(learned)
         summary = {"joint": status, "joint_settled": learned.settled}
