@@ -30,7 +30,7 @@ from _harness import save, table
 
 import untilt as ut
 from untilt import catalog
-from untilt.exports import forms, ltr_plugins, solr, vespa, xgboost_json
+from untilt.exports import forms, solr
 from untilt.exports.format import Target, compared, format_of
 from untilt.exports.forms import Forest, form_of
 
@@ -101,9 +101,7 @@ def as_they_are() -> Iterator[None]:
     with (
         mock.patch.object(forms, "cuts", single),
         mock.patch.object(forms, "_tree", tree),
-        mock.patch.object(ltr_plugins, "next32", single),
-        mock.patch.object(vespa, "next32", single),
-        mock.patch.object(xgboost_json, "next32", single),
+        mock.patch.object(forms, "next32", single),
         mock.patch.object(solr, "thresholds", single),
         mock.patch.object(solr, "_scaling", lambda forest: ([0] * len(forest.names), 0)),
     ):

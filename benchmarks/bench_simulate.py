@@ -16,7 +16,7 @@ import numpy as np
 from _harness import run_python, save, table
 
 from untilt.data.judged import JudgedLists
-from untilt.simulation.prepare import prepare
+from untilt.simulation.production import prepare
 from untilt.simulation.sampler import draw_sessions
 from untilt.simulation.simulate import simulate, simulate_to_parquet, threads
 from untilt.simulation.synthetic import make_judged

@@ -74,6 +74,10 @@ def made():
         names = {id(value): name for name, value in constants.items()}
         for call in calls:
             maker = getattr(call.func, "id", "")
+            if maker == "notes":
+                for each in call.keywords:
+                    for text in texts(each.value, constants):
+                        yield f"{path.relative_to(SOURCE)}:{call.lineno}", text, []
             if maker not in MAKERS:
                 continue
             of_phrase = maker == "phrase"

@@ -164,6 +164,11 @@ def note(code: str, template: str) -> Sentence:
     return Sentence(code, "note", template)
 
 
+def notes(code: str, **templates: str) -> dict[str, Sentence]:
+    """Sentences of one kind by their names, which end their codes: "audit.order-good"."""
+    return {name: note(f"{code}-{name}", template) for name, template in templates.items()}
+
+
 def warning(code: str, template: str) -> Sentence:
     """A sentence that weakens a result."""
     return Sentence(code, "warning", template)
@@ -246,14 +251,20 @@ def apart(value: float, limit: float, spec: str) -> str:
     return format(value, next(differs, forms[-1]))
 
 
-def positions_text(positions: Iterable[int], *, most: int = 8) -> str:
-    """ "positions 1..4, 7" for (1, 2, 3, 4, 7); of many stretches the first, and how many more."""
+def stretches(positions: Iterable[int]) -> list[list[int]]:
+    """Positions in order, each stretch without a gap together: [[1, 2, 3], [7]]."""
     runs: list[list[int]] = []
     for k in sorted(positions):
         if runs and k == runs[-1][-1] + 1:
             runs[-1].append(k)
         else:
             runs.append([k])
+    return runs
+
+
+def positions_text(positions: Iterable[int], *, most: int = 8) -> str:
+    """ "positions 1..4, 7" for (1, 2, 3, 4, 7); of many stretches the first, and how many more."""
+    runs = stretches(positions)
     texts = [f"{run[0]}..{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs[:most]]
     more = sum(map(len, runs[most:]))
     text = ", ".join(texts) + (f" and {more:,} more" if more else "")

@@ -7,12 +7,12 @@ text needs no Altair.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 from textwrap import fill
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from untilt._core import markdown as md
 from untilt._core.words import sentence
@@ -111,6 +111,21 @@ class View:
 
     def _repr_html_(self) -> str:
         return html(self.view())
+
+
+Entry = TypeVar("Entry")
+
+
+class Entries(Generic[Entry]):
+    """A result of several entries: how many there are, and a loop over them."""
+
+    entries: tuple[Entry, ...]
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
 
 
 class Writer(Protocol):

@@ -10,7 +10,7 @@ import pytest
 
 from untilt._core import codec
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
-from untilt._core.tagged import TaggedDecoder, TaggedEncoder
+from untilt._core.codec import TaggedDecoder, TaggedEncoder
 from untilt.errors import FileFormatError, OptionError
 from untilt.facts import TEXT, Fact
 

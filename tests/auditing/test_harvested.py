@@ -9,8 +9,8 @@ from scipy.stats import binom
 from tests.wall.varying import World, make
 
 import untilt as ut
-from untilt.auditing.harvested import harvested_test
 from untilt.auditing.interventions import interventions_of
+from untilt.auditing.sessions import harvested_test
 from untilt.bias.experiments.assignment import baseline_lists
 
 PLAIN = World(noise=0.6, swapped=0.05)

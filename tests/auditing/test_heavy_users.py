@@ -62,7 +62,7 @@ def _by_click(cells: ScoreCells, share: FloatArray, cell: int) -> float:
 
 def _cells(log: ClickLog):
     assert log.ranker is not None
-    return grouped_cells(log, log.ranker[ragged.list_of_row(log.indptr)], 2, 1)
+    return grouped_cells(log, log.ranker[ragged.list_of_row(log.indptr)])
 
 
 def test_counts_are_repeated_sessions() -> None:

@@ -20,11 +20,17 @@ from untilt import (
     read_log,
     simulate,
 )
-from untilt.auditing.designs import EXPLORED
-from untilt.auditing.harvested import harvested_test
 from untilt.auditing.interventions import interventions_of
 from untilt.auditing.plan import Plan
-from untilt.auditing.swap_design import Traffic, allocation, log_variance, pivot_design, traffic_of
+from untilt.auditing.sessions import harvested_test
+from untilt.auditing.swap_design import (
+    EXPLORED,
+    Traffic,
+    allocation,
+    log_variance,
+    pivot_design,
+    traffic_of,
+)
 from untilt.bias.log_ratios import from_log_ratios
 from untilt.errors import DepthError, IdentifiabilityError, OptionError
 from untilt.facts import as_fact

@@ -19,7 +19,7 @@ from untilt.bias.em.learned_relevance import (
 from untilt.data.counts import counts_from_rows, position_counts
 from untilt.errors import OptionError
 from untilt.facts import codes
-from untilt.objectives.click_losses import PbmLikelihood
+from untilt.objectives.losses import PbmLikelihood
 
 TREES = TreeOptions(folds=2, early_stopping=10)
 OPTIONS = NetworkOptions(widths=(16,), epochs=40, batch_size=256, learning_rate=0.01)

@@ -6,7 +6,7 @@ import pytest
 
 from untilt import PowerLaw, TrustEM, catalog
 from untilt.bias.em.trust_em import TrustAnchor
-from untilt.bias.options import estimator_options, parse_estimator
+from untilt.bias.estimator import estimator_options, parse_estimator
 from untilt.errors import OptionError
 
 

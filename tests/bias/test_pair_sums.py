@@ -148,26 +148,29 @@ def test_parallel_wires_share_the_push():
 
 def test_the_larger_error_counts_with_the_session_correlations():
     by_session = np.array([[0, 0, 0], [0, 0.04, 0.03], [0, 0.03, 0.09]])
-    by_query = np.diag([0, 0.16, 0.01]) * 29 / 30
-    errors = larger_error(by_query, 30, by_session)
+    by_query = np.diag([0, 0.16, 0.01]) * 30 / 29  # squares of what leaving each query out changes
+    errors = larger_error(by_query, 30, by_session, np.full(3, 30.0))
     assert np.diag(errors.covariance) == pytest.approx([0, 0.16, 0.09])
     correlation = 0.03 / np.sqrt(0.04 * 0.09)
     assert errors.covariance[1, 2] == pytest.approx(correlation * np.sqrt(0.16 * 0.09))
     assert errors.rule.code == "bias.errors-by-query"
-    assert errors.rule.fields == {"n_queries": 30}
-    assert larger_error(by_query, 5, by_session).rule.code == "bias.errors-few-queries"
+    assert errors.rule.fields == {"n_queries": 30, "effective": 30.0, "where": ""}
+    assert (
+        larger_error(by_query, 5, by_session, np.full(3, 5.0)).rule.code
+        == "bias.errors-few-queries"
+    )
 
 
 def test_one_query_has_no_spread():
     by_session = np.diag([0, 0.04])
-    errors = larger_error(np.zeros((2, 2)), 1, by_session)
+    errors = larger_error(np.zeros((2, 2)), 1, by_session, np.ones(2))
     assert errors.covariance is by_session
     assert errors.rule.code == "bias.errors-one-query"
 
 
 def test_a_position_without_session_noise_keeps_its_clustered_error():
-    errors = larger_error(np.diag([0, 0.05]), 11, np.zeros((2, 2)))
-    assert errors.covariance[1, 1] == pytest.approx(0.05 * 11 / 10)
+    errors = larger_error(np.diag([0, 0.05]), 11, np.zeros((2, 2)), np.full(2, 11.0))
+    assert errors.covariance[1, 1] == pytest.approx(0.05 * 10 / 11)
 
 
 def curve(z, errors):
@@ -179,7 +182,7 @@ def test_students_t_where_the_spread_of_queries_decides():
     by_session = np.diag([0, 0.04, 0.09])
     changes = np.diag([0, 0.16, 0.01]) * 30 / 29  # squares of what leaving each query out changes
     effective = np.array([0, 8.0, 25.0])
-    errors = larger_error(changes, 30, by_session, effective=effective, jackknife=True)
+    errors = larger_error(changes, 30, by_session, effective)
     assert np.diag(errors.covariance) == pytest.approx([0, 0.16, 0.09])
     assert errors.effective_queries == 8
     assert errors.degrees_of_freedom.tolist() == [np.inf, 7, np.inf]

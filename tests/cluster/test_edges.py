@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from untilt._core.tree_text import check_tree_model
-from untilt.cluster.edges import Edges, floats, global_edges, ordered
 from untilt.cluster.group import Group, on_grid
-from untilt.cluster.part import lightgbm_text
+from untilt.cluster.part import Edges, floats, global_edges, lightgbm_text, ordered
 
 xgboost = pytest.importorskip("xgboost")
 

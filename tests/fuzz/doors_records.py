@@ -80,10 +80,9 @@ def _experiment(corpus: Path, folder: Path, rng: random.Random) -> None:
 def _results(corpus: Path, folder: Path, rng: random.Random) -> None:
     from untilt.papers.cells import plan
     from untilt.papers.chart import tables_of
-    from untilt.papers.claims import verdicts
+    from untilt.papers.claims import Summary, verdicts
     from untilt.papers.datasets import JudgedSource
     from untilt.papers.schema import load
-    from untilt.papers.summary import Summary
 
     lines = (corpus / "results.jsonl").read_text().splitlines()
     place, kind = rng.randrange(len(lines)), rng.randrange(4)
@@ -110,7 +109,7 @@ def _results(corpus: Path, folder: Path, rng: random.Random) -> None:
 @target("checkpoint", 4, quick=False)
 def _checkpoint(corpus: Path, folder: Path, rng: random.Random) -> None:
     """A damaged checkpoint; its head can also be rewritten, since nothing seals it."""
-    from untilt.networks.checkpoints import load_checkpoint
+    from untilt.networks.training import load_checkpoint
 
     data = (corpus / "checkpoint.npz").read_bytes()
     with np.load(corpus / "checkpoint.npz") as arrays:

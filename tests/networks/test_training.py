@@ -8,9 +8,8 @@ import pytest
 from untilt.errors import FileFormatError, OptionError
 from untilt.networks import training
 from untilt.networks.batches import PaddedLists, PaddedRows
-from untilt.networks.checkpoints import load_checkpoint
 from untilt.networks.mlp import OPTIMISERS, Optimiser
-from untilt.networks.training import StoppingRule, train
+from untilt.networks.training import StoppingRule, load_checkpoint, train
 
 X = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
 TRUE = np.array([2.0, -1.0, 0.5], np.float32)

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from untilt.data.counts import PositionCounts, counts_from_rows
-from untilt.objectives.click_losses import PbmLikelihood, sigmoid
+from untilt.objectives.losses import PbmLikelihood, sigmoid
 
 
 def counts_of(document, position_index, impressions, clicks, n_documents):

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from untilt.papers.cells import plan
-from untilt.papers.claims import HOLDS, verdicts
+from untilt.papers.claims import HOLDS, Summary, verdicts
 from untilt.papers.datasets import JudgedSource
-from untilt.papers.overview import Reproduced, claims_table, known_sources, write_overview
+from untilt.papers.page import Reproduced, claims_table, known_sources, write_overview
 from untilt.papers.schema import documents, load, names
-from untilt.papers.summary import Summary
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "docs" / "reproduced"
 

@@ -20,8 +20,7 @@ from untilt._core import codec
 from untilt.errors import FileFormatError, OptionError, WriteError
 from untilt.papers.cells import Cell, Result, ResultsFile, plan, points_of, run
 from untilt.papers.datasets import JudgedSource
-from untilt.papers.measures import measure, row_at
-from untilt.papers.methods import curve_of, known, weighting_of
+from untilt.papers.methods import curve_of, known, measure, row_at, weighting_of
 from untilt.papers.schema import ExperimentSize, parse
 from untilt.papers.setting import CellSetting, at_value
 

@@ -10,8 +10,7 @@ from untilt import catalog
 from untilt.bias.given import curve_names
 from untilt.errors import FileFormatError, OptionError, UntiltError
 from untilt.metrics import parse_metric
-from untilt.papers.measures import MEASURES
-from untilt.papers.methods import CURVES, RANKERS, TRAINING
+from untilt.papers.methods import CURVES, MEASURES, RANKERS, TRAINING
 from untilt.papers.schema import documents, load, names, parse
 from untilt.simulation.protocols import as_protocol
 

@@ -11,11 +11,10 @@ from untilt._core.statistics import student_quantile
 from untilt.errors import OptionError
 from untilt.papers.cells import Cell, Result, plan
 from untilt.papers.chart import ChartTable, chart_of, tables_of
-from untilt.papers.claims import FAILS, HOLDS, OPEN, verdicts
+from untilt.papers.claims import FAILS, HOLDS, OPEN, Summary, verdicts
 from untilt.papers.datasets import JudgedSource
 from untilt.papers.page import markdown, page, publish
 from untilt.papers.schema import load, names, parse
-from untilt.papers.summary import Summary
 
 HEAD = """
 name = "hand"

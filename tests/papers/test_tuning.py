@@ -9,7 +9,7 @@ from untilt import IPS, LinearRanker, PositionBias, evaluate
 from untilt.papers import methods
 from untilt.papers.cells import digest
 from untilt.papers.datasets import JudgedSource
-from untilt.papers.measures import measure
+from untilt.papers.methods import measure
 from untilt.papers.schema import ExperimentSize, Panel, Row, Sweep
 from untilt.papers.setting import CellSetting, at_value
 

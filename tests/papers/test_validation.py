@@ -7,7 +7,7 @@ import pytest
 from untilt import IPS, Naive, PowerLaw, RankSVM, estimate
 from untilt.bias.given import PageSteps
 from untilt.papers.datasets import JudgedSource
-from untilt.papers.measures import measure
+from untilt.papers.methods import measure
 from untilt.papers.schema import ExperimentSize, load
 from untilt.papers.setting import CellSetting
 

@@ -21,8 +21,7 @@ from untilt import (
 from untilt.data.seen import overlap_of
 from untilt.errors import FileFormatError, OptionError
 from untilt.networks import training
-from untilt.networks.checkpoints import save_checkpoint
-from untilt.networks.training import train
+from untilt.networks.training import save_checkpoint, train
 from untilt.rankers.learning_data import training_lists
 from untilt.rankers.networks.network_ranker import inputs_of, set_aside, stopping_for
 from untilt.rankers.networks.neural import NetworkTasks

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from untilt.data.slates import Slates
-from untilt.objectives.linear_losses import DcgBound, PairHinge, hinge_against_all, hinge_by_labels
+from untilt.objectives.losses import DcgBound, PairHinge, hinge_against_all, hinge_by_labels
 from untilt.objectives.pair_slates import RowSlates, sum_pairs, sum_rows
 
 

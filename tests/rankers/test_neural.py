@@ -14,7 +14,7 @@ from untilt.errors import FileFormatError, OptionError, ShapeError
 from untilt.networks import together
 from untilt.networks.mlp import apply_layers, jax_modules, rounded, start_layers
 from untilt.networks.training import compiled_value
-from untilt.objectives.click_losses import PbmLikelihood, SidedPointwise
+from untilt.objectives.losses import PbmLikelihood, SidedPointwise
 from untilt.objectives.pairs import PairObjective
 from untilt.rankers.base import load
 from untilt.rankers.learning_data import (
@@ -25,8 +25,7 @@ from untilt.rankers.learning_data import (
     training_lists,
 )
 from untilt.rankers.networks.network_ranker import inputs_of, network_scores
-from untilt.rankers.networks.neural import NetworkTasks, NeuralRanker
-from untilt.rankers.networks.neural_batches import content_hash
+from untilt.rankers.networks.neural import NetworkTasks, NeuralRanker, content_hash
 from untilt.weighting import IPS, PRS, AffineIPS, Balanced, BayesIPS, Naive, PairwiseDebiasing
 
 THETA = 1 / np.arange(1.0, 6)

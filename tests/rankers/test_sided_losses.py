@@ -10,7 +10,7 @@ from untilt import IPS, PNS, PRS, JudgedLists, LinearRanker, Naive
 from untilt.data.counts import counts_from_rows
 from untilt.data.slates import Slates
 from untilt.errors import OptionError
-from untilt.objectives.click_losses import SidedListwise, SidedPointwise
+from untilt.objectives.losses import SidedListwise, SidedPointwise
 from untilt.rankers.learning_data import click_counts, sided_listwise, training_lists
 
 THETA = {3: np.array([0.9, 0.5, 0.25]), 4: np.array([1.0, 0.6, 0.35, 0.1])}

@@ -22,7 +22,7 @@ from untilt import (
     RankSVM,
 )
 from untilt.errors import DepthError, IdentifiabilityError, OptionError, ShapeError
-from untilt.objectives.linear_losses import PairHinge, SortedHinge
+from untilt.objectives.losses import PairHinge, SortedHinge
 from untilt.rankers.learning_data import training_lists
 
 TRUST = KnownBias(1 / np.arange(1, 6), eps_plus=np.full(5, 0.9), eps_minus=np.full(5, 0.1))

@@ -20,7 +20,7 @@ from untilt import (
     RankSVM,
 )
 from untilt.errors import OptionError
-from untilt.objectives.linear_losses import HingeDcgBound
+from untilt.objectives.losses import HingeDcgBound
 from untilt.objectives.pair_slates import RowSlates
 
 THETA = np.array([1.0, 0.5, 0.25])

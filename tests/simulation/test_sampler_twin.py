@@ -7,7 +7,7 @@ import pytest
 
 from untilt import catalog
 from untilt.simulation import protocols
-from untilt.simulation.prepare import prepare
+from untilt.simulation.production import prepare
 from untilt.simulation.sampler import draw_sessions
 from untilt.simulation.simulate import threads
 

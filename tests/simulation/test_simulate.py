@@ -9,8 +9,7 @@ from untilt import JudgedLists, catalog, make_judged, read_letor, simulate
 from untilt.data.clicklog import check_log
 from untilt.errors import OptionError, UntiltError
 from untilt.simulation import protocols
-from untilt.simulation.prepare import prepare
-from untilt.simulation.production import production_ranker
+from untilt.simulation.production import prepare, production_ranker
 from untilt.simulation.sampler import distinct_sessions
 
 ARRAYS = ("query_id", "doc_id", "doc_query", "indptr", "query", "document", "position", "label")

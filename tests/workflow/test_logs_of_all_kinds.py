@@ -8,7 +8,7 @@ import pytest
 
 import untilt as ut
 from untilt.facts import codes
-from untilt.workflow.stage_documents import BY_RELEVANCE, best_strength, relevance
+from untilt.workflow.stage_rankers import BY_RELEVANCE, best_strength, relevance
 
 FAST: dict[str, Any] = {"trees": 5, "threads": 1, "method": ["balanced"]}
 

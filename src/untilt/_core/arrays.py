@@ -144,7 +144,7 @@ def _owns_frozen_memory(array: AnyArray) -> bool:
     return True
 
 
-def check_missing(missing: object, *, what: str = "missing") -> None:
+def check_missing(missing: object) -> None:
     """Raise unless it is one of `Missing`, and a number that single precision can hold."""
     number = isinstance(missing, int | float) and not isinstance(missing, bool)
     if missing is None or (isinstance(missing, str) and missing == "keep"):
@@ -152,7 +152,7 @@ def check_missing(missing: object, *, what: str = "missing") -> None:
     if number and abs(missing) <= float(np.finfo(np.float32).max):  # type: ignore[arg-type]
         return
     raise OptionError(
-        f"{what} must be 'keep', for rankers that take missing features, or a finite number to "
+        "missing must be 'keep', for rankers that take missing features, or a finite number to "
         f"put in their place. Got {missing!r} instead."
     )
 

@@ -2,6 +2,8 @@
 
 Two lists that share a hash are never merged unless they are equal. Keys are read where they lie,
 column by column: a log of tens of millions of rows is not copied to be grouped.
+
+Hashes of 64-bit words modulo 2^64, for arrays; `nb.njit` makes the same of them for kernels.
 """
 
 from dataclasses import dataclass
@@ -10,9 +12,29 @@ import numba as nb
 import numpy as np
 
 from untilt._core.arrays import AnyArray, BoolArray, IntArray, read_only_view
-from untilt._core.hashing import multiply_shift
 from untilt._core.portable import Portable
 from untilt._core.threads import Share, parallel_kernel
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, the step of splitmix64
+MULTIPLIER = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
+
+
+def splitmix64(word: AnyArray) -> AnyArray:
+    """The finaliser of splitmix64: each bit of the word changes half of the result's bits.
+
+    No two words have the same result.
+    """
+    word = (word ^ (word >> np.uint64(30))) * MULTIPLIER
+    word = (word ^ (word >> np.uint64(27))) * _SECOND
+    return word ^ (word >> np.uint64(31))
+
+
+def multiply_shift(word: AnyArray) -> AnyArray:
+    """A cheaper hash of two multiplications, for what is compared afterwards."""
+    word = word * GOLDEN
+    word = (word ^ (word >> np.uint64(29))) * MULTIPLIER
+    return word ^ (word >> np.uint64(32))
 
 
 @dataclass(frozen=True)

@@ -37,10 +37,10 @@ from untilt._core import codec
 from untilt._core.archive import Archive, from_npy_bytes, npy_bytes, packed, read_whole
 from untilt._core.arrays import AnyArray
 from untilt._core.clock import time_of_writing
+from untilt._core.codec import TaggedDecoder, TaggedEncoder
 from untilt._core.files import replacing
 from untilt._core.memory import refusing
 from untilt._core.restored import check_types
-from untilt._core.tagged import TaggedDecoder, TaggedEncoder
 from untilt._core.tree_text import check_tree_model
 from untilt._version import __version__
 from untilt.catalog import record_of, storable_homes
@@ -264,7 +264,7 @@ def is_named_tuple(cls: type) -> bool:
     return issubclass(cls, tuple) and hasattr(cls, "_fields")
 
 
-# Values as JSON and parts, and back. To the marks of `untilt._core.tagged` such a file adds
+# Values as JSON and parts, and back. To the marks of `untilt._core.codec` such a file adds
 #
 #     {"$part": "arrays/weights.npy"}       a large array, in a file of its own
 #     {"$texts": ["a", "b"]}                an array of texts of any length

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from untilt._core.arrays import AnyArray, BoolArray, FeatureArray, IntArray, frozen, handed_over
-from untilt._core.hashing import GOLDEN, splitmix64
+from untilt._core.grouping import GOLDEN, splitmix64
 from untilt._core.portable import Portable
 from untilt.catalog import storable
 from untilt.errors import ShapeError

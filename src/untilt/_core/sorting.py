@@ -1,4 +1,4 @@
-"""The order of short lists, inside compiled code.
+"""Orders made by compiled code: of short lists inside of it, and of rows by their group.
 
 numba's own `argsort` takes one to two seconds to compile in each kernel that calls it, and again in
 each kernel that calls that one.
@@ -40,3 +40,20 @@ def falling_order(values: FloatArray) -> IntArray:
                 at += 1
         width *= 2
     return order
+
+
+@nb.njit(cache=True)
+def counting_order(group: IntArray, n_groups: int) -> tuple[IntArray, IntArray]:
+    """Stable counting sort of rows by group: their order, and where each group begins in it."""
+    start = np.zeros(n_groups + 1, dtype=np.int64)
+    for row in range(len(group)):
+        start[group[row] + 1] += 1
+    for g in range(n_groups):
+        start[g + 1] += start[g]
+    free = start[:-1].copy()
+    order = np.empty(len(group), dtype=np.int64)
+    for row in range(len(group)):
+        g = group[row]
+        order[free[g]] = row
+        free[g] += 1
+    return order, start

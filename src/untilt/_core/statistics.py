@@ -249,13 +249,11 @@ def bootstrap_weights(n_units: int, n_draws: int, seed: Seed) -> IntArray:
 TIGHTEST_AT = 0.1
 
 
-def any_time_factor(
-    error: FloatArray, level: float, *, tightest_at: float = TIGHTEST_AT
-) -> FloatArray:
+def any_time_factor(error: FloatArray, level: float) -> FloatArray:
     r"""How much wider than normal an interval is that may be watched while sessions come in.
 
     Robbins' normal mixture ([robbins1970]_), as an asymptotic confidence sequence
-    ([waudbysmith2024]_): with v the variance now, v_0 = 8 `tightest_at`^2 and r = v_0 / v,
+    ([waudbysmith2024]_): with v the variance now, v_0 = 8 `TIGHTEST_AT`^2 and r = v_0 / v,
 
         |z - truth| <= sqrt(v (1 + 1/r) (log(1 + r) + 2 log(1 / (1 - level))))
 
@@ -263,16 +261,16 @@ def any_time_factor(
     do; the sequence is tightest about where v is an eighth of it, 1.55 times as wide as an interval
     for one look.
     """
-    r = 8 * tightest_at**2 / np.maximum(error, 1e-12) ** 2
+    r = 8 * TIGHTEST_AT**2 / np.maximum(error, 1e-12) ** 2
     reach = np.sqrt((1 + 1 / r) * (np.log1p(r) + 2 * np.log(1 / (1 - level))))
     return np.where(error > 0, reach / normal_quantile(level), 1.0)
 
 
-def any_time_p_value(value: float, error: float, *, tightest_at: float = TIGHTEST_AT) -> float:
+def any_time_p_value(value: float, error: float) -> float:
     """The smallest 1 - level at which the interval for any time leaves 0 out; 1 where none does."""
     if not (np.isfinite(value) and error > 0):
         return float("nan")
-    r = 8 * tightest_at**2 / error**2
+    r = 8 * TIGHTEST_AT**2 / error**2
     return float(min(1.0, np.exp(-0.5 * ((value / error) ** 2 / (1 + 1 / r) - np.log1p(r)))))
 
 

@@ -15,7 +15,6 @@ from untilt._core.statistics import check_level
 from untilt.auditing import checks
 from untilt.auditing.audit_view import sections_of
 from untilt.auditing.checks import RelevanceProxy, Versions, relevance_proxy, versions_of
-from untilt.auditing.harvested import HarvestedTest, harvested_test
 from untilt.auditing.interventions import Interventions, interventions_of
 from untilt.auditing.leaks import LEAK, Leak, leak_fact, leaking_features, position_features
 from untilt.auditing.next_step import (
@@ -27,7 +26,7 @@ from untilt.auditing.next_step import (
     next_step,
 )
 from untilt.auditing.reading import ReadingTests, reading_tests
-from untilt.auditing.sessions import SessionTest, session_test
+from untilt.auditing.sessions import HarvestedTest, SessionTest, harvested_test, session_test
 from untilt.auditing.variation import Assigned, Variation, variation_of
 from untilt.bias.curve import NOT_KNOWN, PositionBias
 from untilt.bias.em.regression_em import RegressionEM
@@ -41,7 +40,7 @@ from untilt.data.limits import check_room
 from untilt.data.shown import ImpressionCheck, examine_impressions
 from untilt.data.transform import without_features
 from untilt.errors import OptionError, UntiltError
-from untilt.facts import Fact, note, phrase, positions_text, serious, warning
+from untilt.facts import Fact, note, notes, phrase, positions_text, serious, warning
 from untilt.views import Section, View
 
 NO_PRECISION = note(
@@ -69,26 +68,16 @@ WIDE_INTERVAL = warning(
     "known to within a factor of {factor:.1f}.",
 )
 
-_ORDER = {
-    "good": note(
-        "audit.order-good",
-        "Position and relevance have a correlation of {correlation:.2f} +- {std_error:.2f} within "
-        "queries, by {proxy}: documents shown higher are more relevant, so click rates fall by "
-        "more than the bias.",
-    ),
-    "inverted": note(
-        "audit.order-inverted",
-        "Position and relevance have a correlation of {correlation:.2f} +- {std_error:.2f} within "
-        "queries, by {proxy}: documents shown higher are less relevant, so click rates fall by "
-        "less than the bias.",
-    ),
-    "uninformative": note(
-        "audit.order-uninformative",
-        "Position and relevance have a correlation of {correlation:.2f} +- {std_error:.2f} within "
-        "queries, by {proxy}: documents shown higher are hardly more or less relevant than the "
-        "rest.",
-    ),
-}
+_CORRELATED = (
+    "Position and relevance have a correlation of {correlation:.2f} +- {std_error:.2f} within "
+    "queries, by {proxy}: documents shown higher are "
+)
+_ORDER = notes(
+    "audit.order",
+    good=_CORRELATED + "more relevant, so click rates fall by more than the bias.",
+    inverted=_CORRELATED + "less relevant, so click rates fall by less than the bias.",
+    uninformative=_CORRELATED + "hardly more or less relevant than the rest.",
+)
 
 NO_PROXY = note(
     "audit.no-proxy", "There is no proxy of relevance to compare positions with: {why}."

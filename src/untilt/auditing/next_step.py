@@ -19,9 +19,9 @@ import numpy as np
 
 from untilt import catalog
 from untilt._core.portable import Portable
-from untilt.auditing.designs import EXPLORED
 from untilt.auditing.interventions import Interventions, reach_of_positions
 from untilt.auditing.reading import Question, ReadingTest, ReadingTests
+from untilt.auditing.swap_design import EXPLORED
 from untilt.bias.contextual.contextual import ContextualBias
 from untilt.bias.em.regression_em import RegressionEM
 from untilt.bias.em.trust_em import TrustEM

@@ -15,8 +15,14 @@ from untilt._core.portable import Portable
 from untilt._core.statistics import normal_quantile
 from untilt._core.words import number, whole
 from untilt.auditing import swap_design
-from untilt.auditing.designs import EXPLORED, PlannedDesign, designs, table_of
-from untilt.auditing.swap_design import Widths, check_assurance
+from untilt.auditing.swap_design import (
+    EXPLORED,
+    PlannedDesign,
+    Widths,
+    check_assurance,
+    designs,
+    table_of,
+)
 from untilt.bias.given import Examination, as_examination
 from untilt.bias.harvesting.harvesting import AllPairs
 from untilt.bias.position_graph import joined_depth, most_lost, position_graph

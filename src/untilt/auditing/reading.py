@@ -447,7 +447,7 @@ def _clicks_above(log: ClickLog, level: float) -> Iterator[ReadingTest]:
     upto = np.cumsum(log.label)
     before = np.concatenate([[0.0], upto])[log.indptr[:-1]]
     above = upto - log.label - np.repeat(before, ragged.lengths(log.indptr)) > 0
-    cells = grouped_cells(log, above.astype(np.int64), 2, 1)
+    cells = grouped_cells(log, above.astype(np.int64))
     below, n = log.position > 1, log.row_count
     share = float(n[above].sum() / max(1, n[below].sum()))
     for test in _level(cells, "clicks-above", level):
@@ -458,9 +458,7 @@ def _time(log: ClickLog, level: float, reach: int) -> Iterator[ReadingTest]:
     """Do documents or readers change from the first half of the time to the second?"""
     if log.time is None:
         return
-    cells = grouped_cells(
-        log, later_half(log).astype(np.int64)[ragged.list_of_row(log.indptr)], 2, 1
-    )
+    cells = grouped_cells(log, later_half(log).astype(np.int64)[ragged.list_of_row(log.indptr)])
     yield from _least([*_slope(cells, "time", level, reach), *_spread(cells, "time", level)])
 
 
@@ -525,10 +523,10 @@ def _grouped(log: ClickLog, kind: IntArray, n_kinds: int) -> PositionCounts:
     return position_counts(log, position=position, depth=log.depth * n_kinds)
 
 
-def grouped_cells(log: ClickLog, kind: IntArray, n_kinds: int, which: int) -> ScoreCells:
-    """Documents at positions, their rows of one kind (rows,) against the others."""
-    counts = _grouped(log, kind, n_kinds)
-    return cells_of(counts, n_kinds, which).with_people(counts, log, kind == which)
+def grouped_cells(log: ClickLog, kind: IntArray) -> ScoreCells:
+    """Documents at positions, their rows of kind 1 (rows,) against those of kind 0."""
+    counts = _grouped(log, kind, 2)
+    return cells_of(counts, 2, 1).with_people(counts, log, kind == 1)
 
 
 def _level(cells: ScoreCells, question: Question, level: float) -> Iterator[ReadingTest]:

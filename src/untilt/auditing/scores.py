@@ -532,9 +532,10 @@ def _means(values: FloatArray, weights: FloatArray, group: IntArray) -> FloatArr
     return sum_by(group, weights * values) / np.where(total > 0, total, 1)
 
 
-def feature_score(
-    log: ClickLog, counts: PositionCounts, *, n_strata: int = 8
-) -> RelevanceScore | None:
+STRATA = 8  # of documents, by what features predict
+
+
+def feature_score(log: ClickLog, counts: PositionCounts) -> RelevanceScore | None:
     r"""As `relevance_score`, for documents that never move: strata of what features predict.
 
     Relevance is predicted as in `checks.by_prediction`, each half of the queries by the other
@@ -556,10 +557,10 @@ def feature_score(
         return None
     stratum = np.empty(len(k), dtype=np.int64)
     for half in (second_half, ~second_half):
-        edges = np.quantile(predicted[half], np.arange(1, n_strata) / n_strata)
+        edges = np.quantile(predicted[half], np.arange(1, STRATA) / STRATA)
         stratum[half] = np.searchsorted(edges, predicted[half])
-    shape, cell = (n_strata, counts.depth), stratum * counts.depth + k
-    shown, clicks = (sum_by(cell, each, n_strata * counts.depth).reshape(shape) for each in (n, c))
+    shape, cell = (STRATA, counts.depth), stratum * counts.depth + k
+    shown, clicks = (sum_by(cell, each, STRATA * counts.depth).reshape(shape) for each in (n, c))
     gamma, theta = _two_ways(shown, clicks)
     used = gamma > 0
     x = np.where(used, np.log(np.where(used, gamma, 1)), 0.0)

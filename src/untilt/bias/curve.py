@@ -504,11 +504,7 @@ class PositionBias(Portable):
             {name: bias.drawn_curve().down_to(depth) for name, bias in curves.items()},
             value_title="examination" + (", relative to position 1" if relative else ""),
         )
-        return finished(
-            chart,
-            title=title or "Examination by position",
-            subtitle=", ".join(notes),
-        )
+        return finished(chart, title=title or "Examination by position", subtitle=", ".join(notes))
 
     def drawn_curve(self) -> "Curve":
         """For a chart: all positions, those that are not known without a value."""

@@ -28,8 +28,7 @@ from untilt.errors import DepthError, OptionError
 from untilt.facts import Fact, joined, note, warning
 
 QUADRATIC_WITHOUT = note(
-    "bias.quadratic-fitted",
-    "fits with p {p_value:.2g}; left out as outliers: {outliers:positions}",
+    "bias.quadratic-fitted", "fits with p {p_value:.2g}; left out as outliers: {outliers:positions}"
 )
 
 QUADRATIC_FITTED = note("bias.quadratic-fitted", "fits with p {p_value:.2g}")
@@ -44,8 +43,7 @@ SMOOTH_GRID = warning(
     "bias.smooth-grid", "neighbouring cells of the grid are examined much alike"
 )()
 GRID_STEP = warning(
-    "bias.grid-step",
-    "smooth over the grid: neighbours differ by about {step:.2g} on the log scale",
+    "bias.grid-step", "smooth over the grid: neighbours differ by about {step:.2g} on the log scale"
 )
 QUADRATIC = note("bias.quadratic", "examination is quadratic in the position")()
 CONSTANT_BELOW = note("bias.constant-below", "constant below position {position}")

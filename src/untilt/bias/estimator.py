@@ -1,18 +1,28 @@
-"""What every estimator of position bias shares: the constructor stores, `fit` checks and learns."""
+"""What every estimator of position bias shares: the constructor stores, `fit` checks and learns.
+
+Estimators of position bias written as text: "shuffled-top:top=10,check=false".
+
+Every option of a constructor can be written so, by the types that the constructor names. Text and
+numbers stand as they are, "none" is no value, and what begins with a bracket is JSON:
+widths=[64,32], ranker={"treatment": [2, 5], "control": "base"}.
+"""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self, get_type_hints
 
 import numpy as np
 
+from untilt import catalog
 from untilt._core.arrays import sum_by
 from untilt._core.estimator import BaseEstimator
+from untilt._core.printed import option_pairs, parse_options
 from untilt._core.statistics import check_level
 from untilt._core.threads import one_blas_thread
 from untilt.bias.curve import PositionBias
 from untilt.bias.curve_operations import on_page
+from untilt.bias.given import Examination, parse_bias
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, left_out, position_counts
 from untilt.data.layout import Packed, Slots
@@ -180,3 +190,33 @@ def counts_to(log: ClickLog, depth: int | None) -> PositionCounts:
     """The counts of positions 1..depth; all of the log where not given."""
     depth = checked_depth(log, depth)
     return position_counts(log if depth == log.depth else log.top(depth))
+
+
+class AskedEstimator(NamedTuple):
+    """An estimator that was asked for by text, and its options."""
+
+    kind: type[BiasEstimator]
+    options: Mapping[str, Any]
+
+
+def parse_estimator(text: str) -> AskedEstimator:
+    """The estimator of "name" or "name:option=value,...".
+
+    >>> asked = parse_estimator("shuffled-top:top=10,check=false")
+    >>> asked.kind.__name__, dict(asked.options)
+    ('ShuffledTop', {'top': 10, 'check': False})
+    """
+    name, colon, given = text.partition(":")
+    kind: type[BiasEstimator] = catalog.find("bias", name).load()
+    return AskedEstimator(kind, estimator_options(kind, option_pairs(given) if colon else ()))
+
+
+def estimator_options(kind: type[BiasEstimator], pairs: Iterable[str]) -> dict[str, Any]:
+    """The options that "name=value" texts stand for, of the types that the constructor names."""
+    hints, name = get_type_hints(kind.__init__), catalog.record_of(kind, "bias").name
+    kinds = {each: hints[each] for each in kind().get_params() if each in hints}
+    return parse_options(pairs, kinds, name, others=CURVES)
+
+
+# Curves in options: their text and the name of the option -> the curve.
+CURVES = {Examination: lambda text, what: parse_bias(text, what=what)}

@@ -13,6 +13,7 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 
 from untilt.charts.curves import position_ticks
 from untilt.charts.theme import FILE, Theme
+from untilt.facts import stretches
 
 if TYPE_CHECKING:
     import altair as alt
@@ -227,10 +228,5 @@ def positions_words(positions: Sequence[int]) -> str:
     >>> positions_words([1, 2, 3, 7, 9, 10])
     '1–3, 7, 9–10'
     """
-    runs: list[list[int]] = []
-    for k in sorted(positions):
-        if runs and k == runs[-1][-1] + 1:
-            runs[-1].append(k)
-        else:
-            runs.append([k])
+    runs = stretches(positions)
     return ", ".join(f"{r[0]}\u2013{r[-1]}" if len(r) > 1 else str(r[0]) for r in runs)

@@ -157,7 +157,7 @@ def _with_options(
     kind: "type[BiasEstimator]", options: dict[str, Any], pairs: list[str]
 ) -> dict[str, Any]:
     """What --option says, besides the options that have a name of their own here."""
-    from untilt.bias.options import estimator_options
+    from untilt.bias.estimator import estimator_options
 
     given = estimator_options(kind, pairs)
     return {**options, **given}
@@ -333,16 +333,9 @@ def clickmodels(
 
 
 def _compare(
-    out: Output,
-    log: "ClickLog",
-    models: list[str] | None,
-    share: float,
-    split: SplitBy,
-    *,
-    by: str,
-    n_draws: int,
-    seed: int,
-) -> "ModelComparison":
+    out: Output, log: "ClickLog", models: list[str] | None, share: float, split: SplitBy, *,
+    by: str, n_draws: int, seed: int,
+) -> "ModelComparison":  # fmt: skip
     from untilt.clickmodels.compare import compare_click_models
 
     train, test = log.split(share, by=split, seed=seed)

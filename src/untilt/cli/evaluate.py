@@ -211,15 +211,9 @@ def _report_sensitivity(
 
 
 def _by_labels(
-    out: Output,
-    path: Path,
-    systems: dict[str, Any],
-    metric: str,
-    level: float,
-    *,
-    held_out: bool,
+    out: Output, path: Path, systems: dict[str, Any], metric: str, level: float, *, held_out: bool,
     shown: "ClickLog | None",
-) -> None:
+) -> None:  # fmt: skip
     from untilt.data.letor.read_letor import read_letor
     from untilt.evaluation.judged import evaluate as by_labels
     from untilt.evaluation.unshown import unshown_table

@@ -43,7 +43,7 @@ WRITTEN = Writes((*FILES.values(), *UBI_FILES.values()))
 def protocol_of(name: str, parameters: Sequence[str] | None) -> "Protocol":
     """The protocol of this name with NAME=VALUE parameters; protocols in it are for Python."""
     from untilt._core.printed import parse_options
-    from untilt.bias.options import CURVES
+    from untilt.bias.estimator import CURVES
     from untilt.simulation.protocols import as_protocol, parameters_of
 
     kinds = parameters_of(name)

@@ -16,8 +16,7 @@ from untilt.papers.layouts import LAYOUTS, MADE
 if TYPE_CHECKING:
     from untilt._core.statistics import Interval
     from untilt.papers.cells import ReproductionPlan, Scale
-    from untilt.papers.claims import Verdict
-    from untilt.papers.summary import Summary
+    from untilt.papers.claims import Summary, Verdict
 
 LINES_DAMAGED = warning(
     "run.lines-damaged",
@@ -111,16 +110,9 @@ def _list(output: Output) -> None:
 
 
 def _plan(
-    name: str | None,
-    data: str,
-    path: Path | None,
-    out: Path,
-    *,
-    scale: "Scale",
-    seeds: int | None,
-    folds: int | None,
-    queries: int | None,
-) -> "ReproductionPlan":
+    name: str | None, data: str, path: Path | None, out: Path, *, scale: "Scale", seeds: int | None,
+    folds: int | None, queries: int | None,
+) -> "ReproductionPlan":  # fmt: skip
     from untilt.papers.cells import plan
     from untilt.papers.datasets import source_of
     from untilt.papers.schema import load
@@ -140,9 +132,8 @@ def _run(
     output: Output, what: "ReproductionPlan", out: Path, threads: int, formats: tuple[str, ...]
 ) -> None:
     from untilt.papers.cells import run
-    from untilt.papers.claims import verdicts
+    from untilt.papers.claims import Summary, verdicts
     from untilt.papers.page import publish
-    from untilt.papers.summary import Summary
 
     done, total = len(what.finished()), len(what.cells)
     output.say(f"{what.experiment.name}: {what.experiment.title}")

@@ -12,7 +12,7 @@ logs is the likelihood. One impossible click would make all of this infinite, so
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -32,8 +32,9 @@ from untilt.clickmodels.click_model import ClickModel
 from untilt.clickmodels.examination import PBM
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
-from untilt.errors import OptionError, check_choice, did_you_mean
+from untilt.errors import OptionError, check_choice, check_least, did_you_mean
 from untilt.facts import Fact, note, warning
+from untilt.views import Entries
 
 if TYPE_CHECKING:
     import altair as alt
@@ -210,8 +211,7 @@ def _quantiles(values: FloatArray, level: float) -> FloatArray:
 def check_options(n_draws: int, level: float, floor: float) -> None:
     """Raise unless intervals can be made."""
     check_level(level)
-    if n_draws < 20:
-        raise OptionError(f"n_draws must be at least 20. Got {n_draws} instead; 300 is usual.")
+    check_least("n_draws", n_draws, 20, "; 300 is usual")
     if not 0 < floor < 0.5:
         raise OptionError(f"floor must lie between 0 and 0.5. Got {floor} instead.")
 
@@ -320,7 +320,7 @@ class ModelQuality:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ModelComparison:
+class ModelComparison(Entries[ModelQuality]):
     """Models on the same held-out sessions; look one up by name: comparison["ubm"].
 
     `left_out` says of each model that was not fitted why; `sessions_per_query` is of the training
@@ -345,12 +345,6 @@ class ModelComparison:
             f"there is no model {name!r} here.{did_you_mean(name, known)} "
             f"There are: {', '.join(known)}."
         )
-
-    def __iter__(self) -> Iterator[ModelQuality]:
-        return iter(self.entries)
-
-    def __len__(self) -> int:
-        return len(self.entries)
 
     @property
     def best(self) -> ModelQuality:

@@ -230,14 +230,9 @@ class ExaminationModel(ClickModel):
 
     def _curve(self, curve: ConditionalCurve, *notes: Fact) -> PositionBias:
         """The curve relative to position 1; errors by leaving out queries, or session noise."""
+        change, effective = curve.by_query, effective_by_column(curve.weight)
         errors = larger_error(
-            curve.by_query.T @ curve.by_query,
-            len(curve.by_query),
-            curve.by_session,
-            effective=effective_by_column(curve.weight),
-            jackknife=True,
-            by_position=True,
-            click_parts=curve.click_parts,
+            change.T @ change, len(change), curve.by_session, effective, curve.click_parts
         )
         end = MAXIMUM if curve.residual <= WORST_RESIDUAL else NO_MAXIMUM
         ended = end(steps=curve.n_steps, residual=curve.residual)

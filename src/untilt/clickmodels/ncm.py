@@ -1,6 +1,6 @@
 """The neural click model: a recurrent network over the positions of a list, and its training."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
@@ -145,8 +145,10 @@ class _Block:
     position: IntArray
 
 
-def conditional(reader: Reader, pages: Pages, click: FloatArray) -> FloatArray:
-    """(rows,) P(click | the clicks above)."""
+def _read(
+    reader: Reader, pages: Pages, click_of: Callable[[IntArray, FloatArray], AnyArray]
+) -> FloatArray:
+    """(rows,) P(click | the clicks above); `click_of` says which rows have one, by their P."""
     p = np.empty(len(pages.position))
     for block in pages.blocks(np.arange(len(pages)), _LISTS):
         gates, out = reader.at(block.vector, block.position)
@@ -154,24 +156,21 @@ def conditional(reader: Reader, pages: Pages, click: FloatArray) -> FloatArray:
         above = np.zeros((len(block.rows), 1))
         for k in range(block.rows.shape[1]):
             state = reader.step(state, gates[:, k], above)
-            p[block.rows[:, k]] = reader.chance(state, out[:, k])
-            above = click[block.rows[:, k], None]
+            rows = block.rows[:, k]
+            p[rows] = reader.chance(state, out[:, k])
+            above = click_of(rows, p[rows])[:, None].astype(np.float64)
     return p
+
+
+def conditional(reader: Reader, pages: Pages, click: FloatArray) -> FloatArray:
+    """(rows,) P(click | the clicks above)."""
+    return _read(reader, pages, lambda rows, _: click[rows])
 
 
 def draw(reader: Reader, pages: Pages, uniform: FloatArray) -> AnyArray:
     """(rows,) clicks, one uniform number for each row."""
-    clicks = np.zeros(len(pages.position), dtype=np.uint8)
-    for block in pages.blocks(np.arange(len(pages)), _LISTS):
-        gates, out = reader.at(block.vector, block.position)
-        state = np.tile(reader.start, (len(block.rows), 1))
-        above = np.zeros((len(block.rows), 1))
-        for k in range(block.rows.shape[1]):
-            state = reader.step(state, gates[:, k], above)
-            clicked = uniform[block.rows[:, k]] < reader.chance(state, out[:, k])
-            clicks[block.rows[:, k]] = clicked
-            above = clicked[:, None].astype(np.float64)
-    return clicks
+    p = _read(reader, pages, lambda rows, p: uniform[rows] < p)
+    return (uniform < p).astype(np.uint8)
 
 
 def marginal(

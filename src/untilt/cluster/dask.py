@@ -5,9 +5,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 from untilt._core.declared import changed, taking
-from untilt.cluster.edges import MAX_BIN
 from untilt.cluster.group import tracker
-from untilt.cluster.part import check_ranker, model_bytes, ranker_of, train_read
+from untilt.cluster.part import MAX_BIN, check_ranker, model_bytes, ranker_of, train_read
 from untilt.data.read.options import WorkerOptions
 from untilt.errors import OptionError
 from untilt.rankers.trees.lambdamart import LambdaMART
@@ -100,14 +99,9 @@ def _address(client: Any) -> str:
 
 
 def _train(
-    ranker: LambdaMART,
-    source: Any,
-    workers: dict[str, Any],
-    number: int,
-    options: dict[str, Any],
-    max_bin: int,
-    params: dict[str, Any],
-) -> bytes | None:
+    ranker: LambdaMART, source: Any, workers: dict[str, Any], number: int, options: dict[str, Any],
+    max_bin: int, params: dict[str, Any],
+) -> bytes | None:  # fmt: skip
     from untilt.data.read.read_log import read_log
 
     found = train_read(

@@ -5,9 +5,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar
 
 from untilt._core.declared import Option, changed, taking
-from untilt.cluster.edges import MAX_BIN
 from untilt.cluster.group import tracker
-from untilt.cluster.part import check_ranker, model_bytes, ranker_of, train_read
+from untilt.cluster.part import MAX_BIN, check_ranker, model_bytes, ranker_of, train_read
 from untilt.data.read.options import WorkerOptions
 from untilt.errors import OptionError
 from untilt.rankers.trees.lambdamart import LambdaMART

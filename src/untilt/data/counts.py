@@ -23,6 +23,7 @@ from untilt._core.arrays import (
     sum_by,
 )
 from untilt._core.portable import Portable
+from untilt._core.sorting import counting_order
 from untilt._core.statistics import normal_quantile, wilson_interval
 from untilt.facts import Fact, note, positions_text
 
@@ -274,7 +275,7 @@ def counts_from_rows(
 
     `count` may hold any weights. With `keep_unshown` documents without rows stay, without cells.
     """
-    order, start = _rows_by_document(document, n_documents)
+    order, start = counting_order(document, n_documents)
     columns = (read_only_view(column) for column in (position, count, label))
     n_cells, cell_position, impressions, clicks = _fill(order, start, *columns, depth)
     kept = np.arange(n_documents) if keep_unshown else np.flatnonzero(n_cells)
@@ -287,23 +288,6 @@ def counts_from_rows(
         clicks=handed_over(clicks),
         depth=depth,
     )
-
-
-@nb.njit(cache=True)
-def _rows_by_document(document: IntArray, n_documents: int) -> tuple[IntArray, IntArray]:
-    """Counting sort of the rows by their document, and where each begins."""
-    start = np.zeros(n_documents + 1, dtype=np.int64)
-    for row in range(len(document)):
-        start[document[row] + 1] += 1
-    for i in range(n_documents):
-        start[i + 1] += start[i]
-    free = start[:-1].copy()
-    order = np.empty(len(document), dtype=np.int64)
-    for row in range(len(document)):
-        i = document[row]
-        order[free[i]] = row
-        free[i] += 1
-    return order, start
 
 
 @nb.njit(cache=True)

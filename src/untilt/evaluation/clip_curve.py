@@ -16,23 +16,10 @@ from untilt.bias.given import BiasLike, best_cells_first, numbered_for
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError
 from untilt.evaluation import uncertainty
-from untilt.evaluation.evaluators import (
-    ClippedEvaluator,
-    PolicyAwareEvaluator,
-    mean_propensities,
-)
-from untilt.evaluation.pool import (
-    Among,
-    Evaluator,
-    Pool,
-    bias_for,
-    cells_for,
-    parse_evaluator,
-    pool_of,
-    with_option,
-)
-from untilt.evaluation.slots import Discounts, MetricLike, RankMetric, as_rank_metric, slots_of
-from untilt.evaluation.systems import System, named_systems, query_totals, system_scores
+from untilt.evaluation.evaluators import ClippedEvaluator, PolicyAwareEvaluator, mean_propensities
+from untilt.evaluation.pool import Among, Evaluator, Pool, parse_evaluator, pool_of, with_option
+from untilt.evaluation.slots import Discounts, MetricLike, RankMetric, slots_of
+from untilt.evaluation.systems import System, judged_by, named_systems, query_totals, system_scores
 
 if TYPE_CHECKING:
     import altair as alt
@@ -149,9 +136,8 @@ def clip_curve(
         names = ", ".join(each.name for each in (ClippedEvaluator(), PolicyAwareEvaluator()))
         raise OptionError(f"a clip curve has one of the evaluators {names}. Got {chosen} instead.")
     bias = best_cells_first(bias)
-    pool = cells_for(chosen, pool_of(numbered_for(log, bias), among, baseline))
-    curve = bias_for(chosen, bias, pool.depth)
-    rank_metric = as_rank_metric(metric, curve)
+    whole = pool_of(numbered_for(log, bias), among, baseline)
+    pool, curve, rank_metric = judged_by(chosen, whole, bias, metric)
     clips = _clips(clip, pool, curve, chosen)
     name, only = next(iter(named_systems(system).items()))
     at = slots_of(pool, rank_metric).discounts(system_scores(only, pool, name))

@@ -15,11 +15,14 @@ from untilt.bias.given import BiasLike, best_cells_first, numbered_for
 from untilt.data.clicklog import ClickLog
 from untilt.data.limits import check_room
 from untilt.data.seen import held_out_part
-from untilt.errors import OptionError, check_choice
+from untilt.errors import OptionError, check_choice, check_least
 from untilt.evaluation import uncertainty
 from untilt.evaluation.by_default import (
     MOST_UNTESTED,
+    NOT_USED,
     UNTESTED,
+    Balance,
+    balance_of,
     evaluators_of,
     queries_with_evidence,
     untested_share,
@@ -32,18 +35,15 @@ from untilt.evaluation.pool import (
     Credit,
     Evaluator,
     Pool,
-    bias_for,
     cells_for,
     parse_evaluator,
     pool_of,
     with_option,
 )
-from untilt.evaluation.propensities import NOT_USED, Balance, balance_of
 from untilt.evaluation.results import Estimate, Estimates
 from untilt.evaluation.slots import (
     Discounts,
     MetricLike,
-    as_rank_metric,
     candidate_scores,
     slots_of,
     unshown_documents,
@@ -54,6 +54,7 @@ from untilt.evaluation.systems import (
     System,
     Systems,
     believed,
+    judged_by,
     named_systems,
     ordered_systems,
     shown,
@@ -130,8 +131,7 @@ UNSHOWN_DOCUMENTS = warning(
     "ones, its value would be {as_shown:.4f}",
 )
 FEW_QUERIES_SENTENCE = warning(
-    "estimate.few-queries",
-    "only {n_queries} queries: intervals rest on few independent units",
+    "estimate.few-queries", "only {n_queries} queries: intervals rest on few independent units"
 )
 CLICKS_UNSUPPORTED = warning(
     "estimate.clicks-unsupported",
@@ -241,8 +241,8 @@ def estimate(
         propensities need none
     metric : "dcg@k", "precision@k", "arp", "reciprocal@k", a `RankMetric` or a function of rank
     evaluator : such as `ClippedEvaluator(0.1)`, or its text "clipped:clip=0.1". Where not given
-        propensities that the log confirms (`untilt.evaluation.propensities`), else what lists are
-        decides (`untilt.evaluation.by_default`): policy-aware, own clicks or both
+        propensities that the log confirms, else what lists are decides: policy-aware, own clicks
+        or both (`untilt.evaluation.by_default`)
     clip, relevance : options of the evaluator, for one that is given by its name. The clip is the
         least propensity that a click is divided by; "auto" chooses it by estimated mean squared
         error (see `untilt.clip_curve`). relevance is a relevance model: (documents,) probabilities
@@ -278,8 +278,7 @@ def estimate(
     check_room(log, "the evaluation", per_row=BYTES_PER_ROW, per_document=BYTES_PER_DOCUMENT)
     check_choice("interval", interval, ("normal", "bootstrap"))
     check_level(level)
-    if n_draws < 2:
-        raise OptionError(f"n_draws must be at least 2. Got {n_draws} instead; 1000 is usual.")
+    check_least("n_draws", n_draws, 2, "; 1000 is usual")
     unnamed = evaluator is None
     by, data_choose = _with_clip(parse_evaluator(evaluator), clip)
     by = with_option(by, "relevance", relevance)
@@ -290,16 +289,14 @@ def estimate(
     said: tuple[Fact, ...] = ()
     if pool.slate_propensity is not None and (by.matches_slots or (unnamed and relevance is None)):
         logged = by if by.matches_slots else LoggedPropensityEvaluator()
-        cells, curve = cells_for(logged, pool), bias_for(logged, bias, pool.depth)
-        orders, _ = ordered_systems(cells, named, as_rank_metric(metric, curve))
+        cells, _, rank_metric = judged_by(logged, pool, bias, metric)
+        orders, _ = ordered_systems(cells, named, rank_metric)
         balance = balance_of(cells, orders)
         if balance.doubts and unnamed and bias is not None:
             said, balance = (NOT_USED(why=balance.doubts[0]),), None
         else:
             by, data_choose, said = logged, False, balance.doubts
-    cells = cells_for(by, pool)
-    curve = bias_for(by, bias, pool.depth)
-    rank_metric = as_rank_metric(metric, curve)
+    cells, curve, rank_metric = judged_by(by, pool, bias, metric)
     if data_choose:
         like = clip_curve_evaluator(by)
         by = with_option(by, "clip", best_clip(cells, named, curve, rank_metric, like))

@@ -10,9 +10,8 @@ from untilt._core import words
 from untilt._core.statistics import Interval
 from untilt.charts.curves import Curve, XAxis
 from untilt.charts.figures import curve_figure, interval_figure
-from untilt.charts.intervals import Bar
+from untilt.charts.intervals import Bar, tornado_chart
 from untilt.charts.theme import PAGE
-from untilt.charts.tornado import tornado_chart
 from untilt.evaluation.unshown import Bound, Unshown, unshown_table
 from untilt.views import Figure, Section, Table
 

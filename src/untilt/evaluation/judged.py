@@ -1,9 +1,9 @@
 """How good a ranking is by human labels."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from untilt.metrics.metric import (
     parse_metrics,
     values_per_list,
 )
+from untilt.views import Entries
 
 UNSHOWN_JUDGED = warning(
     "estimate.unshown-judged",
@@ -340,10 +341,8 @@ class MetricDifference(MetricEstimate):
 Entry = TypeVar("Entry", bound=MetricEstimate)
 
 
-class ByMetric(Generic[Entry]):
+class ByMetric(Entries[Entry]):
     """Results that are looked up by metric or by its name: result["ndcg@10"]."""
-
-    entries: tuple[Entry, ...]
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -363,12 +362,6 @@ class ByMetric(Generic[Entry]):
 
     def __contains__(self, metric: str | Metric) -> bool:
         return parse_metric(metric) in self.metrics
-
-    def __iter__(self) -> Iterator[Entry]:
-        return iter(self.entries)
-
-    def __len__(self) -> int:
-        return len(self.entries)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -6,7 +6,7 @@ decides; each session compares both, so that far fewer sessions are needed. For 
 side-by-side judgements see `untilt.WinSameLoss`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
@@ -32,6 +32,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.counts import clusters_of
 from untilt.errors import OptionError, check_choice, did_you_mean
 from untilt.evaluation.judged import WinSameLoss
+from untilt.views import Entries
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class FirstClickRatio:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FirstClicks:
+class FirstClicks(Entries[FirstClickRatio]):
     """First-click ratios of two rankers of a log, by top: `result[3].increase`."""
 
     new: str
@@ -67,12 +68,6 @@ class FirstClicks:
                 return entry
         known = ", ".join(str(entry.top) for entry in self.entries)
         raise OptionError(f"the top {top} was not asked for. There are: {known}.")
-
-    def __iter__(self) -> Iterator[FirstClickRatio]:
-        return iter(self.entries)
-
-    def __len__(self) -> int:
-        return len(self.entries)
 
     def __repr__(self) -> str:
         header = (

@@ -38,19 +38,10 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.slates import slot_discounts
 from untilt.data.transform import drawn_units
 from untilt.evaluation.clip_curve import best_clip
-from untilt.evaluation.pool import (
-    Among,
-    Evaluator,
-    Pool,
-    bias_for,
-    cells_for,
-    parse_evaluator,
-    pool_of,
-    with_option,
-)
+from untilt.evaluation.pool import Among, Evaluator, Pool, parse_evaluator, pool_of, with_option
 from untilt.evaluation.results import SystemDifference
-from untilt.evaluation.slots import Discounts, MetricLike, Slots, as_rank_metric, slots_of
-from untilt.evaluation.systems import System, query_totals, system_scores
+from untilt.evaluation.slots import Discounts, MetricLike, Slots, slots_of
+from untilt.evaluation.systems import System, judged_by, query_totals, system_scores
 from untilt.facts import Fact, serious, warning
 
 SAME_ORDER = serious(
@@ -202,8 +193,7 @@ def null_tests(
     by = with_option(by, "relevance", relevance)
     bias = best_cells_first(bias)
     pool = pool_of(numbered_for(log, bias), among, baseline)
-    cells, curve = cells_for(by, pool), bias_for(by, bias, pool.depth)
-    rank_metric = as_rank_metric(metric, curve)
+    cells, curve, rank_metric = judged_by(by, pool, bias, metric)
     if getattr(by, "clip", None) == "auto":
         by = with_option(by, "clip", best_clip(cells, {"new": system}, curve, rank_metric, by))
     slots = slots_of(cells, rank_metric)

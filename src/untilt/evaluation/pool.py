@@ -26,8 +26,7 @@ from untilt.facts import Fact, note, warning
 ABSOLUTE = note("estimate.scale-absolute", "absolute")()
 
 RELATIVE = note(
-    "estimate.scale-relative",
-    "relative: relevance counts as the click rate at position 1",
+    "estimate.scale-relative", "relative: relevance counts as the click rate at position 1"
 )()
 
 BASELINE_EXPERIMENTS = warning(
@@ -43,8 +42,7 @@ BASELINE_PART = note(
 )
 
 BASELINE = note(
-    "estimate.baseline-rankers",
-    "baseline: all {of:,} sessions (rankers: {rankers:few})",
+    "estimate.baseline-rankers", "baseline: all {of:,} sessions (rankers: {rankers:few})"
 )
 
 BASELINE_ALL = note(

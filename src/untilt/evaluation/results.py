@@ -1,6 +1,6 @@
 """The results of a counterfactual evaluation: values of systems, their errors and differences."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,9 +13,9 @@ from untilt._core.printed import Cells
 from untilt._core.random import Seed
 from untilt._core.statistics import Interval, MeanEstimate, check_level, holm
 from untilt.errors import OptionError, check_choice, did_you_mean
+from untilt.evaluation.by_default import Balance
 from untilt.evaluation.estimate_view import count_text, difference_figure, estimate_sections
 from untilt.evaluation.pool import Among, Evaluator
-from untilt.evaluation.propensities import Balance
 from untilt.evaluation.slots import RankMetric
 from untilt.evaluation.systems import NOTHING, Inputs, extreme_curves
 from untilt.evaluation.uncertainty import (
@@ -28,7 +28,7 @@ from untilt.evaluation.uncertainty import (
 )
 from untilt.evaluation.unshown import Bound, Unshown, unshown_table
 from untilt.facts import Fact, phrase, serious
-from untilt.views import Section, View
+from untilt.views import Entries, Section, View
 
 if TYPE_CHECKING:
     from untilt.evaluation.sensitivity import Sensitivity
@@ -88,7 +88,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Estimates(View):
+class Estimates(Entries[Estimate], View):
     """Several systems on one log: `estimates["new"].interval`, `estimates.compare("shown")`.
 
     `warnings` hold for all systems; each `Estimate` has its own besides. `scale` says what the
@@ -388,12 +388,6 @@ class Estimates(View):
             f"there is no system {system!r} here.{hint} There are: {', '.join(self.systems)}."
         )
 
-    def __iter__(self) -> Iterator[Estimate]:
-        return iter(self.entries)
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
     def unshown_table(self) -> Cells | None:
         """Header and rows of all candidates ranked: the share of top places, and both values."""
         found = {each.system: each.unshown for each in self if each.unshown is not None}
@@ -452,7 +446,7 @@ class SystemDifference:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SystemComparison(View):
+class SystemComparison(Entries[SystemDifference], View):
     """Differences to one baseline: `comparison["new"].interval`.
 
     `warnings` : those of the estimates that may overturn a difference, whatever its interval says
@@ -524,12 +518,6 @@ class SystemComparison(View):
                 return entry
         known = ", ".join(entry.system for entry in self.entries)
         raise OptionError(f"{system!r} was not compared with {self.baseline!r}. There are: {known}")
-
-    def __iter__(self) -> Iterator[SystemDifference]:
-        return iter(self.entries)
-
-    def __len__(self) -> int:
-        return len(self.entries)
 
     def view(self) -> list[Section]:
         """The differences with their intervals."""

@@ -45,13 +45,13 @@ from untilt.evaluation.estimate_view import sensitivity_section
 from untilt.evaluation.pool import with_option
 from untilt.evaluation.results import Estimates, SystemDifference
 from untilt.evaluation.systems import Inputs, extreme_curves
-from untilt.facts import Fact, note
+from untilt.facts import Fact, note, notes
 from untilt.views import Section, View
 
 if TYPE_CHECKING:
     import altair as alt
 
-    from untilt.charts.tornado import TornadoBar
+    from untilt.charts.intervals import TornadoBar
 
 TITLES = {
     "curve": "Curve steeper or flatter",
@@ -65,120 +65,55 @@ TITLES = {
     "bounds": "Positions that nothing joins",
 }
 """Cause -> what it is, in few words."""
-_TRIED = {
-    "attention": note(
-        "sensitivity.tried-attention",
-        "from {least:.0%} to all of the steepness of the curve taken for attention, by each "
-        "session's own clicks",
-    ),
-    "curve": note(
-        "sensitivity.tried-curve",
-        "position {position} looked at {least:.2g} to {most:.2g} times as often as measured, "
-        "against position 1, and the others in step",
-    ),
-    "position": note(
-        "sensitivity.tried-position",
-        "position {position} alone looked at {least:.2g} to {most:.2g} times as often as measured",
-    ),
-    "drift": note(
-        "sensitivity.tried-drift",
-        "documents up to {most:.2g} times as relevant while they stood at position 1 as while they "
-        "stood at position {position}",
-    ),
-    "trust": note(
-        "sensitivity.tried-trust",
-        "up to {most:.0%} of the clicks at position 1 out of trust in the top alone",
-    ),
-    "clip": note(
-        "sensitivity.tried-clip",
-        "a clip from {least:.2g} to {most:.2g}, not {used:.2g}",
-    ),
-}
-_TURNS = {
-    "attention": note(
-        "sensitivity.turns-attention",
-        "the answer stands if at least {stands:.0%} of the steepness of the curve is attention, "
-        "and not relevance that production followed",
-    ),
-    "curve": note(
-        "sensitivity.turns-curve",
-        "if position {one} were looked at {times:.2g} times as often as measured, against position "
-        "{other} (the others in step), the answer would flip",
-    ),
-    "position": note(
-        "sensitivity.turns-position",
-        "if position {position} alone were looked at {amount:.2g} times as often as measured, the "
-        "answer would flip",
-    ),
-    "drift": note(
-        "sensitivity.turns-drift",
-        "if documents had been {amount:.2g} times as relevant while they stood at position 1 as "
-        "while they stood at position {position}, the answer would flip",
-    ),
-    "trust": note(
-        "sensitivity.turns-trust",
-        "if {amount:.0%} of the clicks at position 1 came from trust in the top, whatever stands "
-        "there, the answer would flip",
-    ),
-    "clip": note(
-        "sensitivity.turns-clip",
-        "with a clip of {amount:.2g} in place of {used:.2g} the answer would flip",
-    ),
-    "queries": note(
-        "sensitivity.turns-queries",
-        "without the {amount:,.0f} queries that speak most for it, of {of:,}, the answer would "
-        "flip",
-    ),
-    "time": note(
-        "sensitivity.turns-time",
-        "it went from {early:+.4f} in the earlier half to {late:+.4f} in the later: so on, the "
-        "answer would flip {amount:.1f} times the length of the log after its end",
-    ),
-    "bounds": note(
-        "sensitivity.turns-bounds",
-        "nothing joins {positions:positions} to position 1, and levels within their bounds turn "
-        "the answer",
-    ),
-}
-_HOLDS = {
-    "attention": note(
-        "sensitivity.holds-attention",
-        "the answer stands however little of the steepness of the curve is attention",
-    ),
-    "curve": note(
-        "sensitivity.holds-curve",
-        "a curve 10 times steeper or flatter at position {position} does not flip the answer",
-    ),
-    "position": note(
-        "sensitivity.holds-position",
-        "one position wrong by a factor of up to 10, such as position {position}, does not turn "
-        "the answer",
-    ),
-    "drift": note(
-        "sensitivity.holds-drift",
-        "relevance up to 10 times higher at position 1 than at position {position} does not turn "
-        "the answer",
-    ),
-    "trust": note(
-        "sensitivity.holds-trust",
-        "not even 90% of the clicks at position 1 out of trust flip the answer",
-    ),
-    "clip": note("sensitivity.holds-clip", "another clip, from 0 to 1, does not flip the answer"),
-    "queries": note(
-        "sensitivity.holds-queries",
-        "leaving out any of the {of:,} queries does not flip the answer",
-    ),
-    "time": note(
-        "sensitivity.holds-time",
-        "the difference is {early:+.4f} in the earlier half and {late:+.4f} in the later: no clear "
-        "trend towards a turn",
-    ),
-    "bounds": note(
-        "sensitivity.holds-bounds",
-        "nothing joins {positions:positions} to position 1, and no level within their bounds turns "
-        "the answer",
-    ),
-}
+_TRIED = notes(
+    "sensitivity.tried",
+    attention="from {least:.0%} to all of the steepness of the curve taken for attention, by each "
+    "session's own clicks",
+    curve="position {position} looked at {least:.2g} to {most:.2g} times as often as measured, "
+    "against position 1, and the others in step",
+    position="position {position} alone looked at {least:.2g} to {most:.2g} times as often as "
+    "measured",
+    drift="documents up to {most:.2g} times as relevant while they stood at position 1 as while "
+    "they stood at position {position}",
+    trust="up to {most:.0%} of the clicks at position 1 out of trust in the top alone",
+    clip="a clip from {least:.2g} to {most:.2g}, not {used:.2g}",
+)
+_TURNS = notes(
+    "sensitivity.turns",
+    attention="the answer stands if at least {stands:.0%} of the steepness of the curve is "
+    "attention, and not relevance that production followed",
+    curve="if position {one} were looked at {times:.2g} times as often as measured, against "
+    "position {other} (the others in step), the answer would flip",
+    position="if position {position} alone were looked at {amount:.2g} times as often as measured, "
+    "the answer would flip",
+    drift="if documents had been {amount:.2g} times as relevant while they stood at position 1 as "
+    "while they stood at position {position}, the answer would flip",
+    trust="if {amount:.0%} of the clicks at position 1 came from trust in the top, whatever stands "
+    "there, the answer would flip",
+    clip="with a clip of {amount:.2g} in place of {used:.2g} the answer would flip",
+    queries="without the {amount:,.0f} queries that speak most for it, of {of:,}, the answer would "
+    "flip",
+    time="it went from {early:+.4f} in the earlier half to {late:+.4f} in the later: so on, the "
+    "answer would flip {amount:.1f} times the length of the log after its end",
+    bounds="nothing joins {positions:positions} to position 1, and levels within their bounds turn "
+    "the answer",
+)
+_HOLDS = notes(
+    "sensitivity.holds",
+    attention="the answer stands however little of the steepness of the curve is attention",
+    curve="a curve 10 times steeper or flatter at position {position} does not flip the answer",
+    position="one position wrong by a factor of up to 10, such as position {position}, does not "
+    "flip the answer",
+    drift="relevance up to 10 times higher at position 1 than at position {position} does not flip "
+    "the answer",
+    trust="not even 90% of the clicks at position 1 out of trust flip the answer",
+    clip="another clip, from 0 to 1, does not flip the answer",
+    queries="leaving out any of the {of:,} queries does not flip the answer",
+    time="the difference is {early:+.4f} in the earlier half and {late:+.4f} in the later: no "
+    "clear trend towards a turn",
+    bounds="nothing joins {positions:positions} to position 1, and no level within their bounds "
+    "turns the answer",
+)
 _NEVER_STANDS = note(
     "sensitivity.turns-attention",
     "the answer needs clicks of other sessions: each session's own clicks do not decide it, even "
@@ -299,8 +234,8 @@ class Sensitivity(View):
 
         Save it with `chart.save("sensitivity.html")`, or .png, .svg.
         """
+        from untilt.charts.intervals import tornado_chart
         from untilt.charts.theme import finished
-        from untilt.charts.tornado import tornado_chart
 
         chart = tornado_chart(
             self.bars(), value=self.value, value_title=f"{self.metric}, difference per session"
@@ -313,7 +248,7 @@ class Sensitivity(View):
 
     def bars(self) -> "dict[str, TornadoBar]":
         """Bars of a tornado chart, labelled with what would flip the answer."""
-        from untilt.charts.tornado import TornadoBar
+        from untilt.charts.intervals import TornadoBar
 
         return {
             each.title: TornadoBar(

@@ -125,10 +125,7 @@ def as_rank_metric(metric: MetricLike, bias: PositionBias | None = None) -> Rank
             f"{', '.join([*additive, RECIPROCAL, EXAMINATION])}, or any function of rank."
         )
     return RankMetric(
-        str(known),
-        _DiscountOf(known),
-        cut=known.cut,
-        higher_is_better=known.higher_is_better,
+        str(known), _DiscountOf(known), cut=known.cut, higher_is_better=known.higher_is_better
     )
 
 
@@ -362,17 +359,9 @@ def _shared(
 
 @parallel_kernel()
 def _page_rows(
-    mine: Share,
-    indptr: IntArray,
-    document: IntArray,
-    position_index: IntArray,
-    query: IntArray,
-    ahead: IntArray,
-    same: IntArray,
-    weights: FloatArray,
-    past: FloatArray,
-    discount: FloatArray,
-) -> None:
+    mine: Share, indptr: IntArray, document: IntArray, position_index: IntArray, query: IntArray,
+    ahead: IntArray, same: IntArray, weights: FloatArray, past: FloatArray, discount: FloatArray,
+) -> None:  # fmt: skip
     """(rows,) lambda at the slot that the document's rank in its query has in the row's list."""
     for slate in range(mine[0], mine[1]):
         a, m = indptr[slate], indptr[slate + 1] - indptr[slate]

@@ -34,12 +34,21 @@ from untilt._core.progress import progress
 from untilt._core.statistics import effective_units, left_out
 from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import Baseline
+from untilt.bias.given import BiasLike
 from untilt.data.counts import cell_of_rows
 from untilt.data.slates import slates_of
 from untilt.errors import OptionError
 from untilt.evaluation.judged import Predicts
-from untilt.evaluation.pool import Credit, Evaluator, Pool, cells_for, pool_of, scores_of
-from untilt.evaluation.slots import Discounts, RankMetric, Slots, slots_of, under_belief
+from untilt.evaluation.pool import Credit, Evaluator, Pool, bias_for, cells_for, pool_of, scores_of
+from untilt.evaluation.slots import (
+    Discounts,
+    MetricLike,
+    RankMetric,
+    Slots,
+    as_rank_metric,
+    slots_of,
+    under_belief,
+)
 from untilt.evaluation.uncertainty import Sums, SumsOfPeople, covariance_of, curve_degrees
 from untilt.evaluation.unshown import Worth
 
@@ -58,6 +67,14 @@ shown: Final = LoggedOrder()
 NOTHING: Final = ""  # the name of a system that shows nothing
 System = LoggedOrder | Predicts | npt.ArrayLike
 Systems = System | Mapping[str, System]
+
+
+def judged_by(
+    evaluator: Evaluator, pool: Pool, bias: BiasLike | None, metric: MetricLike
+) -> tuple[Pool, PositionBias, RankMetric]:
+    """The cells, the curve and the metric that an evaluator judges with."""
+    cells, curve = cells_for(evaluator, pool), bias_for(evaluator, bias, pool.depth)
+    return cells, curve, as_rank_metric(metric, curve)
 
 
 def named_systems(systems: Systems) -> dict[str, System]:

@@ -13,9 +13,9 @@ import numpy as np
 from untilt._core import codec
 from untilt._core.files import append_line
 from untilt._core.progress import progress
-from untilt.errors import FileFormatError, OptionError, did_you_mean
+from untilt.errors import FileFormatError, OptionError, check_least, did_you_mean
 from untilt.papers.datasets import JudgedSource
-from untilt.papers.measures import Values, measure, row_at
+from untilt.papers.methods import Values, measure, row_at
 from untilt.papers.schema import Experiment, ExperimentSize, Panel, Row, Value
 from untilt.papers.setting import CellSetting, at_value
 
@@ -232,8 +232,7 @@ def plan(
         scale = ""
     size = replace(sizes[scale], **changes)
     for name in ("queries", "test_queries", "seeds", "fold_seeds", "folds", "trees"):
-        if getattr(size, name) < 1:
-            raise OptionError(f"{name} must be at least 1. Got {getattr(size, name)} instead.")
+        check_least(name, getattr(size, name), 1)
     cut = scale == "quick" or "queries" in changes
     # Cells that the full size shares with the default one are not run twice.
     name = f"{experiment.name}-{source.name}{'-quick' if scale == 'quick' else ''}.jsonl"

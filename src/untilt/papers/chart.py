@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal
 from untilt.charts.curves import Curve, XAxis, curves_chart
 from untilt.charts.intervals import Bar, groups_chart, intervals_chart
 from untilt.charts.theme import finished, panel_title
+from untilt.papers.claims import Share, Summary, SummaryPoint
 from untilt.papers.schema import Panel, Value, named
-from untilt.papers.summary import Share, Summary, SummaryPoint
 
 if TYPE_CHECKING:
     import altair as alt

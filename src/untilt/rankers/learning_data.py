@@ -17,7 +17,7 @@ from untilt.data.judged import JudgedLists
 from untilt.data.shown import check_shown, examine_impressions
 from untilt.data.slates import Slates
 from untilt.errors import OptionError, ShapeError, check_choice
-from untilt.objectives.click_losses import SidedListwise, SidedPointwise
+from untilt.objectives.losses import SidedListwise, SidedPointwise
 from untilt.objectives.pair_slates import (
     PairSlates,
     RowSlates,

@@ -158,10 +158,9 @@ class HeldOutLikelihood:
         sessions = self.sessions[hierarchical.evenly(self.cells.n_queries, most)]
         return HeldOutLikelihood(self.features[document], cells, sessions), document
 
-    def with_curve(self, alpha: FloatArray, beta: FloatArray | None = None) -> "HeldOutLikelihood":
-        """The same clicks under another curve, (positions,) each."""
-        new = np.zeros(len(alpha)) if beta is None else np.asarray(beta, dtype=float)
-        cells = replace(self.cells, alpha=np.asarray(alpha, dtype=float), beta=new)
+    def with_curve(self, theta: FloatArray) -> "HeldOutLikelihood":
+        """The same clicks under another curve, (positions,)."""
+        cells = replace(self.cells, alpha=np.asarray(theta, dtype=float), beta=np.zeros(len(theta)))
         return HeldOutLikelihood(self.features, cells, self.sessions)
 
 

@@ -45,13 +45,11 @@ TRY_WITHIN_LISTS = serious(
 IF_WITHIN_LISTS = serious("run.if-within-lists", "if it only reorders documents that were shown")()
 
 IF_UNSHOWN_WORTHLESS = serious(
-    "run.if-unshown-worthless",
-    "if documents that nobody was shown are worth nothing",
+    "run.if-unshown-worthless", "if documents that nobody was shown are worth nothing"
 )()
 
 TRY_IF_CURVE_RIGHT = note(
-    "run.try-if-curve-right",
-    "Try it on a share of the traffic, if the examination curve is right.",
+    "run.try-if-curve-right", "Try it on a share of the traffic, if the examination curve is right."
 )()
 
 TRY_IT = note("run.try-it", "Try it on a share of the traffic.")()
@@ -62,8 +60,7 @@ SAME_ORDER = note(
     "the same order.",
 )
 COLLECT_SESSIONS = note(
-    "run.collect-sessions",
-    "Collect about {sessions:,.0f} more held-out sessions before deciding.",
+    "run.collect-sessions", "Collect about {sessions:,.0f} more held-out sessions before deciding."
 )
 NOTHING_TRAINED = serious("run.nothing-trained", "No ranker could be trained. {why}")
 CHOICE_BY_FOLD = note(

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from untilt.auditing.designs import EXPLORED
 from untilt.auditing.next_step import doubt
+from untilt.auditing.swap_design import EXPLORED
 from untilt.auditing.variation import CONDITIONS
 from untilt.bias.curve import NOT_KNOWN
 from untilt.evaluation.sensitivity import FIRM_SHARE
@@ -114,8 +114,7 @@ CURVE_ASSUMED = serious(
     "round",
 )
 LEAKS = serious(
-    "run.floor-leaks",
-    "rankers were trained on what is known only after the click: {features:all}",
+    "run.floor-leaks", "rankers were trained on what is known only after the click: {features:all}"
 )
 NO_INTERVAL = serious(
     "run.floor-no-interval",
@@ -335,11 +334,7 @@ def _of_clicks(support: "Support") -> Iterator[Fact]:
     # A relevance model alone gives clicks no weight: then all of them stand behind the check.
     equal = support.effective_n if support.credit_at.any() else support.n_clicks
     if equal < LEAST_EFFECTIVE_CLICKS:
-        yield CLICKS(
-            clicks=support.n_clicks,
-            effective_n=equal,
-            floor=LEAST_EFFECTIVE_CLICKS,
-        )
+        yield CLICKS(clicks=support.n_clicks, effective_n=equal, floor=LEAST_EFFECTIVE_CLICKS)
     if support.clicked_queries < LEAST_CLICKED_QUERIES:
         queries = support.clicked_queries
         yield QUERIES(queries=queries, floor=LEAST_CLICKED_QUERIES)
@@ -356,10 +351,7 @@ def _of_both(support: "Support", used: "UsedBias") -> Iterator[Fact]:
     known, depth = support.known_credit, len(support.clicks_at)
     if known < LEAST_KNOWN_CREDIT:
         yield POSITIONS(
-            known=min(used.bias.depth, depth),
-            depth=depth,
-            share=known,
-            floor=LEAST_KNOWN_CREDIT,
+            known=min(used.bias.depth, depth), depth=depth, share=known, floor=LEAST_KNOWN_CREDIT
         )
     position, factor = support.curve_factor(used.bias)
     if used.bias.has_interval and factor > MOST_CURVE_FACTOR:

@@ -41,7 +41,7 @@ class Calibration:
         return fit_relevance(scores, self.clicks, self.theta, self.count)
 
 
-def calibration_from(log: Any, curve: Any, *, seed: int = 0) -> Calibration:
+def calibration_from(log: Any, curve: Any) -> Calibration:
     """A sample of the impressions of a log with features, with examination by `curve`."""
     if log.features is None:
         raise OptionError(
@@ -50,7 +50,7 @@ def calibration_from(log: Any, curve: Any, *, seed: int = 0) -> Calibration:
         )
     rows = np.arange(len(log.document))
     if len(rows) > CALIBRATION_ROWS:
-        rows = np.sort(np.random.default_rng(seed).choice(rows, CALIBRATION_ROWS, replace=False))
+        rows = np.sort(np.random.default_rng(0).choice(rows, CALIBRATION_ROWS, replace=False))
     return Calibration(
         log.features[log.document[rows]],
         tuple(log.feature_names),

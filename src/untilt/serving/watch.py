@@ -346,7 +346,7 @@ def _curves(
 def _changes(
     log: ClickLog, now: BoolArray, level: float
 ) -> tuple[list[Change], ReadingCurve | None]:
-    cells = grouped_cells(log, now.astype(np.int64)[ragged.list_of_row(log.indptr)], 2, 1)
+    cells = grouped_cells(log, now.astype(np.int64)[ragged.list_of_row(log.indptr)])
     # Position 1 is examined alike where only reading has changed.
     slope, clicks, spread = cells.slope(), cells.level(top=1), cells.spread()
     found = []
@@ -419,14 +419,9 @@ def _drifts(log: ClickLog, now: BoolArray) -> list[FeatureDrift]:
 
 
 def _drift_of(
-    name: str,
-    values: FloatArray,
-    row_list: IntArray,
-    n: FloatArray,
-    weight: FloatArray,
-    now: BoolArray,
-    before: BoolArray,
-) -> FeatureDrift:
+    name: str, values: FloatArray, row_list: IntArray, n: FloatArray, weight: FloatArray,
+    now: BoolArray, before: BoolArray,
+) -> FeatureDrift:  # fmt: skip
     known = values[before[row_list] & np.isfinite(values)]
     inner = np.linspace(0, 1, _BINS + 1)[1:-1]
     edges = np.unique(np.quantile(known, inner, method="nearest")) if len(known) else np.empty(0)

@@ -15,9 +15,9 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
-from untilt._core.grouping import Groups, group_equal_lists
-from untilt._core.hashing import GOLDEN, splitmix64
+from untilt._core.grouping import GOLDEN, Groups, group_equal_lists, splitmix64
 from untilt._core.progress import Advance, progress
+from untilt._core.sorting import counting_order
 from untilt._core.threads import Share, parallel_kernel
 
 # Draws of a session as a whole, then eight for each row of its list.
@@ -160,7 +160,7 @@ def _merge(
     The numbers must rise within each query: the first of equal ones is then the lowest.
     """
     query, variant = draw_heads(plan, number)
-    order, query_start = sort_by_query(query, len(plan.start) - 1)
+    order, query_start = counting_order(query, len(plan.start) - 1)
     firsts, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for begin, end in _chunks(plan, query_start, chunk_rows):
         chosen = order[begin:end]
@@ -198,22 +198,6 @@ def _chunks(
         if query_start[after] > query_start[q]:
             yield int(query_start[q]), int(query_start[after])
         q = after
-
-
-@nb.njit(cache=True)
-def sort_by_query(query: IntArray, n_queries: int) -> tuple[IntArray, IntArray]:
-    """Stable counting sort: the order, and where each query begins in it."""
-    start = np.zeros(n_queries + 1, dtype=np.int64)
-    for s in range(len(query)):
-        start[query[s] + 1] += 1
-    for q in range(n_queries):
-        start[q + 1] += start[q]
-    free = start[:-1].copy()
-    order = np.empty(len(query), dtype=np.int64)
-    for s in range(len(query)):
-        order[free[query[s]]] = s
-        free[query[s]] += 1
-    return order, start
 
 
 def draw_heads(plan: SamplingPlan, number: IntArray) -> tuple[IntArray, IntArray]:

@@ -23,7 +23,7 @@ from untilt.data.read.database import literal, open_database, translated_errors
 from untilt.data.write_log import Columns, write_columns
 from untilt.errors import NotFittedError, OptionError, check_least
 from untilt.simulation.behaviour import Behaviour
-from untilt.simulation.prepare import MeanExamination, Setting, Truth, prepare
+from untilt.simulation.production import MeanExamination, Setting, Truth, prepare
 from untilt.simulation.protocols import DLA, Protocol
 from untilt.simulation.sampler import Sessions, distinct_sessions, draw_sessions
 
@@ -340,13 +340,9 @@ def _only_shown(simulation: Simulation) -> Simulation:
         feature_names=judged.feature_names,
     )
     smaller = log._with(
-        query_id=kept.query_id,
-        doc_id=kept.doc_id,
-        doc_query=doc_query,
-        features=kept.features,
-        query=query,
-        document=document,
-    )
+        query_id=kept.query_id, doc_id=kept.doc_id, doc_query=doc_query, features=kept.features,
+        query=query, document=document,
+    )  # fmt: skip
     return Simulation(
         smaller,
         replace(

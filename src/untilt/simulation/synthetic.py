@@ -9,7 +9,7 @@ from untilt._core import ragged
 from untilt._core.arrays import FeatureArray, FloatArray, IntArray
 from untilt._core.random import Seed, child_generator
 from untilt.data.judged import JudgedLists
-from untilt.errors import OptionError
+from untilt.errors import check_least
 
 N_FACTORS = 8  # hidden properties of a (query, document) pair
 N_INTENTS = 2  # hidden properties of a query
@@ -80,8 +80,7 @@ def make_explained(n_queries: int, *, n_features: int = 20, seed: int = 0) -> Ju
     >>> make_explained(10).n_queries
     10
     """
-    if n_features < N_USED:
-        raise OptionError(f"n_features must be at least {N_USED}. Got {n_features} instead.")
+    check_least("n_features", n_features, N_USED)
     rng = np.random.default_rng([seed, 17])
     indptr = np.concatenate([[0], np.cumsum(rng.integers(10, 40, n_queries))])
     z = rng.standard_normal((indptr[-1], n_features))
@@ -234,5 +233,4 @@ def _check(n_queries: int, n_features: int, mean_docs: float, noise: float, grad
         ("noise", noise, 0),
         ("grades", grades, 2),
     ):
-        if not value >= least:
-            raise OptionError(f"{what} must be at least {least}. Got {value} instead.")
+        check_least(what, value, least)

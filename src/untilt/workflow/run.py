@@ -25,15 +25,13 @@ from untilt.report.decision import Decision, write_figures, write_page
 from untilt.selection.fitting import CandidateStore
 from untilt.views import Section, View
 from untilt.workflow.config import config_text, with_title
-from untilt.workflow.folder import RunFolder
+from untilt.workflow.folder import Done, RunFolder, Steps
 from untilt.workflow.options import RunOptions, RunSettings, settled
 from untilt.workflow.stage_bias import bias_choice, used_bias
-from untilt.workflow.stage_documents import click_models, reorder
 from untilt.workflow.stage_evaluate import evaluate_rankers
-from untilt.workflow.stage_rankers import make_plan, refit, train_and_choose
+from untilt.workflow.stage_rankers import Trainer, click_models, make_plan, refit, reorder
 from untilt.workflow.stage_read import Data, read_step, split_of
 from untilt.workflow.stage_report import provenance, table_path, write_tables
-from untilt.workflow.steps import Done, Steps
 
 STEPS_DO_NOT_FIT = warning(
     "run.steps-do-not-fit",
@@ -333,10 +331,11 @@ class _Run:
             options.pick("method", "trees", "time_limit", "threads", "seed"),
             what="planning the training",
         )
+        trainer = Trainer(data, bias, options, plan.result, store)
         training = self.steps.run(
             "rankers",
             r.Training,
-            lambda: self._train(plan.result, data, bias, store),
+            lambda: trainer.train_and_choose(self._seconds_left()),
             plan.key,
             options.pick("metric", "evaluator", "clip", "among", "baseline", "level"),
             what="training rankers and choosing one by held-out clicks",
@@ -350,8 +349,7 @@ class _Run:
             "refit",
             r.Shipped,
             lambda: refit(
-                data, bias, options, plan.result, training.result, store=store,
-                file=self.folder.ranker, seconds_left=self._seconds_left(),
+                trainer, training.result, file=self.folder.ranker, seconds_left=self._seconds_left()
             ),
             plan.key,
             training.result.best.method,
@@ -375,18 +373,6 @@ class _Run:
     def _seconds_left(self) -> float | None:
         limit = self.options.time_limit
         return None if limit is None else limit - self.steps.seconds
-
-    def _train(
-        self, plan: r.TrainingPlan, data: Data, bias: PositionBias, store: CandidateStore
-    ) -> r.Training:
-        return train_and_choose(
-            data,
-            bias,
-            self.options,
-            plan,
-            store=store,
-            seconds_left=self._seconds_left(),
-        )
 
     def _ranker_files(self, training: r.Training) -> list[Path]:
         return [self.folder.candidates / f for each in training.candidates for f in each.files]

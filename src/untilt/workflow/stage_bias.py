@@ -17,7 +17,7 @@ from untilt.auditing.reading import explains_trust
 from untilt.bias.contextual.contextual import ContextualBias
 from untilt.bias.contextual.curves import LinearCurves
 from untilt.bias.curve import PositionBias
-from untilt.bias.estimator import BiasEstimator
+from untilt.bias.estimator import AskedEstimator, BiasEstimator, parse_estimator
 from untilt.bias.given import (
     Examination,
     as_position_bias,
@@ -27,7 +27,6 @@ from untilt.bias.given import (
     parse_curve,
 )
 from untilt.bias.harvesting.harvesting import AllPairs
-from untilt.bias.options import AskedEstimator, parse_estimator
 from untilt.data.layout import places_of
 from untilt.errors import OptionError, UntiltError
 from untilt.facts import Fact, joined, note, serious, warning
@@ -36,8 +35,7 @@ from untilt.workflow.options import RunOptions
 from untilt.workflow.stage_read import Data, as_clicks
 
 CURVE_HELD_OUT = note(
-    "run.curve-held-out",
-    "The curve was estimated without the sessions that rankers are judged by.",
+    "run.curve-held-out", "The curve was estimated without the sessions that rankers are judged by."
 )()
 
 BIAS_MODELLED = serious(

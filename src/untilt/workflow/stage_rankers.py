@@ -2,8 +2,11 @@
 
 The default candidate is kept unless another is better by two standard errors: the largest of
 several noisy values is often that of a candidate with luck.
+
+Logs without features: no ranker can be trained, but documents with clicks can be reordered.
 """
 
+import csv
 import math
 import shutil
 import time
@@ -21,12 +24,17 @@ from untilt._core.arrays import FloatArray
 from untilt._core.files import replacing
 from untilt._core.threads import cores, side_by_side, thread_count
 from untilt.bias.curve import PositionBias
+from untilt.clickmodels.compare import advise, compare_click_models
 from untilt.data.clicklog import ClickLog
+from untilt.data.counts import corrected_clicks
 from untilt.errors import UntiltError
 from untilt.evaluation.results import Estimates, SystemComparison
-from untilt.facts import Fact, as_fact, note, warning
+from untilt.facts import Fact, as_fact, note, serious, warning
 from untilt.rankers.base import Ranker
 from untilt.report.step_results import (
+    ClickModelFigures,
+    ClickModels,
+    HeldOut,
     Learned,
     Shipped,
     TrainedCandidate,
@@ -37,9 +45,10 @@ from untilt.report.step_results import (
 from untilt.selection.fitting import CandidateStore, Fitted, fit_all, fit_alone
 from untilt.weighting.tables import Balanced
 from untilt.workflow import candidates
+from untilt.workflow.candidates import RAW
 from untilt.workflow.options import RunOptions, duration_text
-from untilt.workflow.stage_evaluate import chosen_clip, estimated
-from untilt.workflow.stage_read import Data, Judged
+from untilt.workflow.stage_evaluate import chosen_clip, estimated, evaluate_scores
+from untilt.workflow.stage_read import PARTS, Data, Judged, as_clicks
 
 FEWER_THAN_CHOSEN = warning(
     "run.fewer-trees",
@@ -190,136 +199,116 @@ def _probe(train: ClickLog, bias: PositionBias, options: RunOptions, **trainings
     return Speed(max(0.0, taken[1] - PROBE[0] * per_tree), per_tree, **trainings)
 
 
-def train_and_choose(
-    data: Data,
-    bias: PositionBias,
-    options: RunOptions,
-    plan: TrainingPlan,
-    *,
-    store: CandidateStore,
-    seconds_left: float | None,
-) -> Training:
-    """Finished candidates lie in the store, so that a run that is stopped trains only the rest."""
-    judged = data.judged("valid", bias.depth)
-    at_once = seconds_left is None and _is_small(data, bias)
-    if not at_once:
-        store = CandidateStore(store.folder)  # rankers of large data do not stay in memory
-
-    def fit(method: str) -> list[Fitted] | Fact:
-        try:
-            candidate = candidates.make_candidate(
-                method, bias, trees=plan.trees, threads=options.threads, seed=options.seed
-            )
-            return _in_folds(method, candidate, data, judged, bias, options, store)
-        except UntiltError as error:
-            return CANDIDATE_FAILED(candidate=method, error=str(error))
-
-    late: list[str] = []
-    if at_once:
-        outcome = _at_the_same_time(fit, data, bias, options, plan, store)
-    else:
-        outcome, late = _one_by_one(fit, data, options, plan, seconds_left)
-    fitted = {name: each for name, each in outcome.items() if isinstance(each, list)}
-    failed = {name: each for name, each in outcome.items() if isinstance(each, Fact)}
-    warnings = [failed[name] for name in plan.method if name in failed]
-    if late and options.time_limit is not None:
-        limit = duration_text(options.time_limit)
-        warnings.append(CANDIDATES_LATE(limit=limit, candidates=tuple(late)))
-    if not fitted:
-        return Training(warnings=tuple(warnings))
-    in_order = {method: fitted[method] for method in plan.method if method in fitted}
-    return _chosen(in_order, judged, bias, options, tuple(warnings))
+Fit = Callable[[str], list[Fitted] | Fact]  # a candidate, for each fold
 
 
-def _is_small(data: Data, bias: PositionBias) -> bool:
-    """Whether trees get one thread each, so that candidates can be trained at the same time."""
-    train = data.training(0, bias.depth)
-    return thread_count(None, values=train.n_documents * train.n_features) == 1
+@dataclass(frozen=True)
+class Trainer:
+    """Trains the candidates of a plan.
 
-
-def _at_the_same_time(
-    fit: Callable[[str], list[Fitted] | Fact],
-    data: Data,
-    bias: PositionBias,
-    options: RunOptions,
-    plan: TrainingPlan,
-    store: CandidateStore,
-) -> dict[str, list[Fitted] | Fact]:
-    """What came of each candidate, the longest training first.
-
-    The default is also trained on all queries, which keeps idle cores busy: it is nearly always
-    what `refit` asks for, and then is in the store.
+    Finished ones lie in the store, so that a run that is stopped trains only the rest.
     """
 
-    def on_all() -> None:
-        with suppress(UntiltError):  # `refit` meets it again, and says so
-            _on_all_queries(candidates.default_of(plan.method), data, bias, options, plan, store)
+    data: Data
+    bias: PositionBias
+    options: RunOptions
+    plan: TrainingPlan
+    store: CandidateStore
 
-    longest_first = sorted(plan.method, key=lambda each: -candidates.candidate(each).cost)
-    ahead = [on_all] if (options.threads or cores()) > 1 else []
-    todo: list[Callable[[], Any]] = [*ahead, *(partial(fit, method) for method in longest_first)]
-    at_once = side_by_side(lambda each: each(), todo, n_threads=options.threads)
-    return dict(zip(longest_first, at_once[len(ahead) :], strict=True))
+    def train_and_choose(self, seconds_left: float | None) -> Training:
+        """Every candidate for which there is time, and the one that held-out clicks choose."""
+        options, method = self.options, self.plan.method
+        judged = self.data.judged("valid", self.bias.depth)
+        at_once = seconds_left is None and self._is_small()
+        # Rankers of large data do not stay in memory.
+        store = self.store if at_once else CandidateStore(self.store.folder)
 
+        def fit(method: str) -> list[Fitted] | Fact:
+            try:
+                return self._in_folds(method, judged, store)
+            except UntiltError as error:
+                return CANDIDATE_FAILED(candidate=method, error=str(error))
 
-def _on_all_queries(
-    method: str,
-    data: Data,
-    bias: PositionBias,
-    options: RunOptions,
-    plan: TrainingPlan,
-    store: CandidateStore,
-) -> Fitted:
-    """A candidate that nothing is held out from; one that the store has is taken."""
-    candidate = candidates.make_candidate(
-        method, bias, trees=plan.trees, threads=options.threads, seed=options.seed
-    )
-    name = candidates.system_name(method)
-    return fit_alone(name, candidate, data.all(bias.depth), store=store)
+        late: list[str] = []
+        if at_once:
+            outcome = self._at_the_same_time(fit)
+        else:
+            outcome, late = self._one_by_one(fit, seconds_left)
+        fitted = {name: each for name, each in outcome.items() if isinstance(each, list)}
+        failed = {name: each for name, each in outcome.items() if isinstance(each, Fact)}
+        warnings = [failed[name] for name in method if name in failed]
+        if late and options.time_limit is not None:
+            limit = duration_text(options.time_limit)
+            warnings.append(CANDIDATES_LATE(limit=limit, candidates=tuple(late)))
+        if not fitted:
+            return Training(warnings=tuple(warnings))
+        in_order = {name: fitted[name] for name in method if name in fitted}
+        return _chosen(in_order, judged, self.bias, options, tuple(warnings))
 
+    def on_all_queries(self, method: str) -> Fitted:
+        """A candidate that nothing is held out from; one that the store has is taken."""
+        name, log = candidates.system_name(method), self.data.all(self.bias.depth)
+        return fit_alone(name, self._candidate(method), log, store=self.store)
 
-def _one_by_one(
-    fit: Callable[[str], list[Fitted] | Fact],
-    data: Data,
-    options: RunOptions,
-    plan: TrainingPlan,
-    seconds_left: float | None,
-) -> tuple[dict[str, list[Fitted] | Fact], list[str]]:
-    """What came of each candidate, and those for which no time was left."""
-    outcome: dict[str, list[Fitted] | Fact] = {}
-    late: list[str] = []
-    seconds = cost = 0.0  # so far
-    trained = 0
-    for method in candidates.default_first(plan.method):
-        own = candidates.candidate(method).cost
-        # What the next one takes by those before it; as much again for the last training of all.
-        needed = seconds / cost * 2 * own if cost else 0.0
-        if seconds_left is not None and trained >= AT_LEAST and seconds + needed > seconds_left:
-            late.append(method)
-            continue
-        outcome[method] = folds = fit(method)
-        if isinstance(folds, list):
-            seconds += sum(each.seconds for each in folds) / _at_once(data, options)
-            cost, trained = cost + own, trained + 1
-    return outcome, late
+    def _candidate(self, method: str) -> Ranker:
+        own = self.options
+        return candidates.make_candidate(
+            method, self.bias, trees=self.plan.trees, threads=own.threads, seed=own.seed
+        )
 
+    def _is_small(self) -> bool:
+        """Whether trees get one thread each, so that candidates can be trained at the same time."""
+        train = self.data.training(0, self.bias.depth)
+        return thread_count(None, values=train.n_documents * train.n_features) == 1
 
-def _in_folds(
-    method: str,
-    candidate: Ranker,
-    data: Data,
-    judged: Judged,
-    bias: PositionBias,
-    options: RunOptions,
-    store: CandidateStore,
-) -> list[Fitted]:
-    """One candidate, trained for each fold, several at once; finished ones are in the store."""
+    def _at_the_same_time(self, fit: Fit) -> dict[str, list[Fitted] | Fact]:
+        """What came of each candidate, the longest training first.
 
-    def fit(fold: int) -> Fitted:
-        train, part = data.training(fold, bias.depth), judged.part(fold)
-        return fit_all({method: candidate}, train, part, store=store, n_jobs=1)[method]
+        The default is also trained on all queries, which keeps idle cores busy: it is nearly always
+        what `refit` asks for, and then is in the store.
+        """
+        method, n_threads = self.plan.method, self.options.threads
 
-    return side_by_side(fit, range(data.n_folds), n_threads=options.threads)
+        def on_all() -> None:
+            with suppress(UntiltError):  # `refit` meets it again, and says so
+                self.on_all_queries(candidates.default_of(method))
+
+        longest_first = sorted(method, key=lambda each: -candidates.candidate(each).cost)
+        ahead = [on_all] if (n_threads or cores()) > 1 else []
+        todo: list[Callable[[], Any]] = [*ahead, *(partial(fit, each) for each in longest_first)]
+        at_once = side_by_side(lambda each: each(), todo, n_threads=n_threads)
+        return dict(zip(longest_first, at_once[len(ahead) :], strict=True))
+
+    def _one_by_one(
+        self, fit: Fit, seconds_left: float | None
+    ) -> tuple[dict[str, list[Fitted] | Fact], list[str]]:
+        """What came of each candidate, and those for which no time was left."""
+        outcome: dict[str, list[Fitted] | Fact] = {}
+        late: list[str] = []
+        seconds = cost = 0.0  # so far
+        trained = 0
+        for method in candidates.default_first(self.plan.method):
+            own = candidates.candidate(method).cost
+            # What the next one takes by those before it; as much again for the last training.
+            needed = seconds / cost * 2 * own if cost else 0.0
+            if seconds_left is not None and trained >= AT_LEAST and seconds + needed > seconds_left:
+                late.append(method)
+                continue
+            outcome[method] = folds = fit(method)
+            if isinstance(folds, list):
+                seconds += sum(each.seconds for each in folds) / _at_once(self.data, self.options)
+                cost, trained = cost + own, trained + 1
+        return outcome, late
+
+    def _in_folds(self, method: str, judged: Judged, store: CandidateStore) -> list[Fitted]:
+        """One candidate, trained for each fold, several at once; finished ones are in the store."""
+        candidate = self._candidate(method)
+
+        def fit(fold: int) -> Fitted:
+            train, part = self.data.training(fold, self.bias.depth), judged.part(fold)
+            return fit_all({method: candidate}, train, part, store=store, n_jobs=1)[method]
+
+        return side_by_side(fit, range(self.data.n_folds), n_threads=self.options.threads)
 
 
 def _at_once(data: Data, options: RunOptions) -> int:
@@ -416,33 +405,25 @@ def choose(estimates: Estimates, default: str) -> tuple[str, Fact, SystemCompari
 
 
 def refit(
-    data: Data,
-    bias: PositionBias,
-    options: RunOptions,
-    plan: TrainingPlan,
-    training: Training,
-    *,
-    store: CandidateStore,
-    file: Path,
-    seconds_left: float | None,
+    trainer: Trainer, training: Training, *, file: Path, seconds_left: float | None
 ) -> Shipped:
     """Train the chosen candidate again, on all queries, and write it to `file`.
 
     Where the time is over, or the training fails, `file` gets the ranker that was judged.
     """
-    best, log = training.best, data.all(bias.depth)
+    best, data, store = training.best, trainer.data, trainer.store
+    log, part = data.all(trainer.bias.depth), data.training(0, trainer.bias.depth)
     assert best is not None
-    part = data.training(0, bias.depth)
     longer = log.n_sessions / max(1, part.n_sessions)
     expected = longer * store.seconds(Path(best.file).stem)
     told, source = {"system": best.name, "file": file.name}, store.folder / best.file
     shipped = Shipped(best.method, False, len(np.unique(part.query)), part.n_sessions)
     if seconds_left is not None and expected > seconds_left:
-        limit = duration_text(options.time_limit or 0.0)
+        limit = duration_text(trainer.options.time_limit or 0.0)
         note = REFIT_LATE(limit=limit, queries=shipped.queries, **told)
     else:
         try:
-            again = _on_all_queries(best.method, data, bias, options, plan, store)
+            again = trainer.on_all_queries(best.method)
             assert again.path is not None  # every ranker of this package can be saved
             source = again.path
             shipped = Shipped(best.method, True, len(np.unique(log.query)), log.n_sessions)
@@ -471,4 +452,98 @@ def learned_of(ranker: Any) -> Learned | None:
         stacking=choice.stacking,
         support=choice.support,
         curve=choice.curve,
+    )
+
+
+NO_FEATURES = serious(
+    "run.no-features",
+    "This log has no features, so no ranker can be trained that scores new documents or queries; "
+    "features come with --documents TABLE or --features PATTERN. What a run does then "
+    "is to order the documents that were shown often by their own clicks, corrected for position: "
+    "the file order.csv.",
+)()
+CLICK_MODELS_FAILED = note("run.click-models-failed", "Click models could not be compared: {error}")
+
+STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+BY_RELEVANCE = "corrected clicks"
+
+
+def reorder(data: Data, bias: PositionBias, options: RunOptions, file: Path) -> HeldOut:
+    """The documents of each query by clicks of other sessions, raw and corrected, evaluated.
+
+    The better one goes into `file`.
+    """
+    train, valid, test = (data.cut(name, bias.depth) for name in PARTS)
+    learn = data.not_test()
+    learn = learn if learn.depth <= bias.depth else learn.top(bias.depth)
+    curves = {RAW: PositionBias(np.ones(bias.depth), method="none"), BY_RELEVANCE: bias}
+    strength = {name: best_strength(train, valid, curve) for name, curve in curves.items()}
+
+    def scores(log: ClickLog) -> dict[str, FloatArray]:
+        return {name: relevance(log, curves[name], strength=strength[name]) for name in curves}
+
+    before = scores(train)
+    clip = chosen_clip(valid, before[RAW], bias, options)
+    best = estimated(valid, before, bias, options, clip).best.system
+    held_out = evaluate_scores(test, scores(learn), bias, options, chosen=best, clip=clip)
+    write_order(learn, scores(learn)[best], file)
+    return replace(held_out, warnings=(NO_FEATURES, *held_out.warnings))
+
+
+def write_order(log: ClickLog, scores: FloatArray, file: Path) -> None:
+    """The documents that were shown, each query's best first."""
+    shown = np.unique(log.document)
+    rows = shown[np.lexsort((-scores[shown], log.doc_query[shown]))]
+    query, document = log.query_id[log.doc_query[rows]], log.doc_id[rows]
+    with replacing(file) as temporary, temporary.open("w", newline="", encoding="utf8") as held:
+        writer = csv.writer(held, lineterminator="\n")
+        writer.writerow(["query_id", "doc_id", "score"])
+        writer.writerows(zip(query.tolist(), document.tolist(), scores[rows].tolist(), strict=True))
+
+
+def relevance(log: ClickLog, bias: PositionBias, *, strength: float) -> FloatArray:
+    r"""(documents,) clicks per examined impression, shrunk towards the mean of all documents.
+
+        g_d = (y_d + m g) / (e_d + m),  y_d = sum (c - beta_k),  e_d = sum alpha_k over impressions
+
+    with m the `strength`, in examined impressions, and g = sum y_d / sum e_d.
+    """
+    clicks, exposure = corrected_clicks(log, *bias.affine())
+    mean = clicks.sum() / max(exposure.sum(), 1e-300)
+    return np.clip((clicks + strength * mean) / (exposure + strength), 0, None)
+
+
+def best_strength(train: ClickLog, valid: ClickLog, bias: PositionBias) -> float:
+    """The strength m of the likeliest clicks on other sessions, of 1, 3, 10, ..., 1000."""
+    alpha, beta = bias.affine()
+    index, weight = valid.position - 1, valid.row_count
+    clicked = valid.label > 0
+
+    def log_likelihood(strength: float) -> float:
+        g = relevance(train, bias, strength=strength)[valid.document]
+        p = np.clip(alpha[index] * g + beta[index], 1e-6, 1 - 1e-6)
+        return float(np.dot(weight, np.log(np.where(clicked, p, 1 - p))))
+
+    return max(STRENGTHS, key=log_likelihood)
+
+
+def click_models(data: Data, options: RunOptions) -> ClickModels:
+    """Click models on held-out sessions: is a curve over positions enough?"""
+    learn, test = as_clicks(data.not_test()), as_clicks(data.parts["test"])
+    try:
+        models = catalog.names("click model", choose="run")
+        comparison = compare_click_models(
+            learn, test, models=models, level=options.level, seed=options.seed
+        )
+    except UntiltError as error:
+        return ClickModels(notes=(CLICK_MODELS_FAILED(error=error.problem),))
+    advice = advise(comparison)
+    return ClickModels(
+        models=tuple(
+            ClickModelFigures(
+                each.name, each.log_likelihood, each.perplexity, each.conditional_perplexity
+            )
+            for each in comparison
+        ),
+        notes=() if advice is None else advice.sentences,
     )

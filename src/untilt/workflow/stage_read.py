@@ -24,18 +24,12 @@ from untilt.data.read.files import Files, located, refuse_changed, stamps
 from untilt.data.read.options import ClickOptions, DocumentOptions
 from untilt.data.read.sources import at_hand
 from untilt.data.read.ubi import Ubi
-from untilt.data.transform import (
-    in_parts_of_time,
-    restrict_queries,
-    synthesise,
-    without_features,
-)
+from untilt.data.transform import in_parts_of_time, restrict_queries, synthesise, without_features
 from untilt.errors import OptionError
 from untilt.facts import note, warning
 from untilt.report.step_results import LogSource, Split
-from untilt.workflow.folder import RunFolder
+from untilt.workflow.folder import Done, RunFolder, Steps
 from untilt.workflow.options import SHARE, RunOptions, SplitBy
-from untilt.workflow.steps import Done, Steps
 
 HELD_OUT = note("run.held-out", "Held out for the evaluation: {share:.0%} of the {units}.")
 HELD_OUT_LATEST = note(

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from untilt._core import newton, ragged
+from untilt._core import em, ragged
 from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, sum_by
 from untilt._core.estimator import BaseEstimator
 from untilt._core.random import child_generator
@@ -42,12 +42,7 @@ from untilt.bias.contextual.curves import (
     evidence_of,
 )
 from untilt.bias.curve import SHARED_CLICKS
-from untilt.bias.estimator import (
-    absent_positions,
-    check_clicks,
-    checked_depth,
-    require_several,
-)
+from untilt.bias.estimator import absent_positions, check_clicks, checked_depth, require_several
 from untilt.bias.log_ratios import LARGE_SHARE, MAXIMUM, NO_MAXIMUM, STAYS, effective_by_column
 from untilt.bias.position_graph import position_graph
 from untilt.catalog import method
@@ -163,7 +158,7 @@ def maximise(problem: Problem, *, tolerance: float, max_steps: int) -> Optimum:
         return np.vstack([np.zeros(shape[1]), free.reshape(-1, shape[1])])
 
     clicks = float(problem.evidence.clicks.sum())
-    end = newton.maximise(
+    end = em.maximise(
         function, step, np.zeros(shape), scale=clicks, tolerance=tolerance, max_steps=max_steps
     )
     hessian = curvature(end.x, problem)

@@ -16,7 +16,14 @@ from untilt.bias.log_ratios import Uncertainty, from_log_ratios, larger_error, w
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, counts_from_rows
 from untilt.data.layout import ContextCells, Packed, as_text
-from untilt.errors import DepthError, OptionError, ShapeError, check_choice, did_you_mean
+from untilt.errors import (
+    DepthError,
+    OptionError,
+    ShapeError,
+    check_choice,
+    check_least,
+    did_you_mean,
+)
 from untilt.facts import Fact, joined, note, warning
 from untilt.networks.mlp import Network, normalised
 
@@ -31,8 +38,7 @@ NO_INTERVAL_SMOOTHED = warning(
 )()
 
 SAME_TOP = note(
-    "contextual.same-top",
-    "for averages over contexts: position 1 is examined alike in all of them",
+    "contextual.same-top", "for averages over contexts: position 1 is examined alike in all of them"
 )()
 
 PER = ("query", "list")
@@ -363,8 +369,7 @@ class ContextualCurve(Portable):
         evaluate, each group by its own curve; see docs/estimators/contextual.md. The context is
         that of the log's own columns where not given, as in `ContextualBias.fit`.
         """
-        if n_groups < 1:
-            raise OptionError(f"n_groups must be at least 1. Got {n_groups} instead.")
+        check_least("n_groups", n_groups, 1)
         given = contexts_of(log, context, per=per, columns=self.columns)
         rows = self._rows(given.values)
         group = self._by_steepness(rows, given.sessions, n_groups)
@@ -530,7 +535,8 @@ class LinearCurves(ContextualCurve):
             return whole.reshape(size, size)
 
         effective = np.repeat(self.effective_queries[:, 0], n + 1)
-        uncertainty = self._larger(cells(self.by_query), cells(self.by_session), effective)
+        by_query, by_session = cells(self.by_query), cells(self.by_session)
+        uncertainty = larger_error(by_query, self.n_queries, by_session, effective)
         found = from_log_ratios(
             np.log(total).T.ravel(),
             uncertainty,
@@ -554,19 +560,12 @@ class LinearCurves(ContextualCurve):
         mine[:, 1:] = self._varies
         slopes = self.B[1:][mine]
         effective = self.effective_queries[1:].ravel()
-        errors = self._larger(self.by_query, self.by_session, effective)
+        errors = larger_error(self.by_query, self.n_queries, self.by_session, effective)
         covariance = errors.covariance[np.ix_(mine.ravel(), mine.ravel())]
         chi_square = float(slopes @ np.linalg.solve(covariance, slopes))
         assert errors.degrees_of_freedom is not None
         p_value = wald_p_value(chi_square, len(slopes), errors.degrees_of_freedom[mine.ravel()])
         return ContextTest(chi_square, len(slopes), p_value)
-
-    def _larger(
-        self, by_query: FloatArray, by_session: FloatArray, effective: FloatArray
-    ) -> Uncertainty:
-        return larger_error(
-            by_query, self.n_queries, by_session, effective=effective, jackknife=True
-        )
 
     def log_ratios(self, contexts: FloatArray) -> FloatArray:
         """(n, K) log(theta_k(x) / theta_1(x)) of contexts (n, d)."""
@@ -577,11 +576,8 @@ class LinearCurves(ContextualCurve):
         X = self._design(contexts)
         theta = weight[:, None] * np.exp(X @ self.B.T)
         rows = (theta / theta.sum(axis=0)).T @ X
-        return self._larger(
-            self._covariance(self.by_query, rows),
-            self._covariance(self.by_session, rows),
-            self.effective_queries[:, 0],
-        )
+        by_query, by_session = (self._covariance(S, rows) for S in (self.by_query, self.by_session))
+        return larger_error(by_query, self.n_queries, by_session, self.effective_queries[:, 0])
 
     def _covariance(self, of_B: FloatArray, rows: FloatArray) -> FloatArray:
         K1, p = self.depth - 1, rows.shape[1]

@@ -166,13 +166,7 @@ def clustered(influence: FloatArray, noise: FloatArray, by_session: FloatArray) 
     total = noise.sum(axis=0)
     share = np.divide(noise, total, out=np.zeros_like(noise), where=total > 0)
     moved = influence / np.maximum(1 - share, STAYS)
-    return larger_error(
-        moved.T @ moved,
-        len(noise),
-        by_session,
-        effective=effective_by_column(noise),
-        jackknife=True,
-    )
+    return larger_error(moved.T @ moved, len(noise), by_session, effective_by_column(noise))
 
 
 def information(
@@ -209,13 +203,9 @@ def inverted(J: FloatArray) -> FloatArray:
 
 @nb.njit(cache=True)
 def _noise_by_query(
-    cells: Cells,
-    query: IntArray,
-    fit: AffineFit,
-    open_gamma: BoolArray,
-    to_numbers: FloatArray,
+    cells: Cells, query: IntArray, fit: AffineFit, open_gamma: BoolArray, to_numbers: FloatArray,
     n_queries: int,
-) -> FloatArray:
+) -> FloatArray:  # fmt: skip
     """(queries, m) a' J_q a for each column a of `to_numbers` (2K, m), J_q the query's part."""
     indptr, position, impressions, _ = cells
     alpha, beta, gamma = fit

@@ -26,7 +26,7 @@ from untilt._core.random import child_generator
 from untilt._core.threads import thread_count
 from untilt.bias.em.affine import EDGE, FLOOR, HIGHEST_START, AffineFit, fit_affine
 from untilt.data.counts import Cells, PositionCounts
-from untilt.errors import OptionError, check_choice, did_you_mean
+from untilt.errors import OptionError, check_choice, check_least, did_you_mean
 from untilt.facts import Fact, note, phrase, warning
 from untilt.networks import mlp
 from untilt.networks.batches import PaddedRows
@@ -39,8 +39,7 @@ EPOCHS_USED_UP = warning(
 )
 
 NETWORKS = note(
-    "bias.networks",
-    "networks of epoch {best} of {epochs}, where held-out clicks are most likely",
+    "bias.networks", "networks of epoch {best} of {epochs}, where held-out clicks are most likely"
 )
 
 TREES = note("bias.trees", "{n_trees} trees per fold, where held-out clicks are most likely")
@@ -72,10 +71,7 @@ class TreeOptions:
         """Raise where an option makes no sense."""
         least = {"n_trees": 1, "n_leaves": 2, "min_data_in_leaf": 1, "folds": 2}
         for name, value in {**least, "early_stopping": 1}.items():
-            if getattr(self, name) < value:
-                raise OptionError(
-                    f"{name} must be at least {value}. Got {getattr(self, name)} instead."
-                )
+            check_least(name, getattr(self, name), value)
         if not self.learning_rate > 0:
             raise OptionError(f"learning_rate must be above 0. Got {self.learning_rate} instead.")
 
@@ -352,11 +348,8 @@ class NetworkOptions:
         check_choice("activation", self.activation, ACTIVATIONS)
         check_choice("transform", self.transform, TRANSFORMS)
         mlp.Optimiser(self.optimiser, self.learning_rate).check()
-        for name in ("epochs", "batch_size"):
-            if getattr(self, name) < 1:
-                raise OptionError(f"{name} must be at least 1. Got {getattr(self, name)} instead.")
-        if not self.l2 >= 0:
-            raise OptionError(f"l2 must be at least 0. Got {self.l2} instead.")
+        for name, least in {"epochs": 1, "batch_size": 1, "l2": 0}.items():
+            check_least(name, getattr(self, name), least)
 
 
 class _NetworkState(NamedTuple):

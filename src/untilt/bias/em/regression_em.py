@@ -9,7 +9,7 @@ import numba as nb
 import numpy as np
 
 from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, handed_over
-from untilt._core.newton import short_steps
+from untilt._core.em import short_steps
 from untilt._core.progress import track
 from untilt._core.statistics import bootstrap_weights
 from untilt.bias.curve import (
@@ -210,14 +210,9 @@ class EMEstimator(BiasEstimator):
         return several_positions(cells, clicked=not self._has_trust)
 
     def _uncertainty(
-        self,
-        cells: PositionCounts,
-        features: FeatureArray | None,
-        fit: RelevanceFit,
-        free: BoolArray,
-        jacobian: FloatArray,
-        numbers: Callable[[AffineFit], FloatArray],
-    ) -> Uncertainty:
+        self, cells: PositionCounts, features: FeatureArray | None, fit: RelevanceFit,
+        free: BoolArray, jacobian: FloatArray, numbers: Callable[[AffineFit], FloatArray],
+    ) -> Uncertainty:  # fmt: skip
         """(m, m) covariance of m `numbers` of the curves, by formula or from resamples."""
         reason = fit.doubt or self._without_interval(cells, fit)
         if reason is not None:

@@ -109,15 +109,9 @@ def position_based_em(
         return PositionBased(theta, gamma), likelihood
 
     return run_em(
-        PositionBased(theta, gamma),
-        step,
-        tolerance=tolerance,
-        max_steps=max_steps,
-        accelerate=True,
-        low=FLOOR,
-        high=CEILING,
-        what="regression EM",
-    )
+        PositionBased(theta, gamma), step, tolerance=tolerance, max_steps=max_steps,
+        accelerate=True, low=FLOOR, high=CEILING, what="regression EM",
+    )  # fmt: skip
 
 
 def start_theta(cells: PositionCounts) -> FloatArray:
@@ -400,13 +394,9 @@ def _influence_of_a_click(
 
 @nb.njit(cache=True)
 def _sum_influence(
-    cells: Cells,
-    stratum: IntArray,
-    query: IntArray,
-    affine: AffineFit,
-    table: FloatArray,
+    cells: Cells, stratum: IntArray, query: IntArray, affine: AffineFit, table: FloatArray,
     n_queries: int,
-) -> tuple[FloatArray, FloatArray]:
+) -> tuple[FloatArray, FloatArray]:  # fmt: skip
     """(queries, m) sum of each query's scores, in terms of the numbers, and its variance."""
     indptr, position, impressions, clicks = cells
     alpha, beta, gamma = affine
@@ -497,15 +487,9 @@ def mixture_em(cells: PositionCounts, *, tolerance: float, max_steps: int) -> Mi
         return normalised(following), likelihood
 
     em = run_em(
-        Mixture(theta, START_NOISE * theta, values, even),
-        step,
-        tolerance=tolerance,
-        max_steps=max_steps,
-        accelerate=True,
-        low=LOW,
-        high=CEILING,
-        what="trust EM",
-    )
+        Mixture(theta, START_NOISE * theta, values, even), step, tolerance=tolerance,
+        max_steps=max_steps, accelerate=True, low=LOW, high=CEILING, what="trust EM",
+    )  # fmt: skip
     end = normalised(em.state)
     gamma, plus, minus = _expect(*data, end)[3], end.plus, end.minus
     affine = AffineFit(plus - minus, minus, handed_over(gamma))
@@ -575,16 +559,9 @@ def tables(
 
 @nb.njit(cache=True)
 def posterior(
-    begin: int,
-    end: int,
-    position: IntArray,
-    impressions: FloatArray,
-    clicks: FloatArray,
-    log_share: FloatArray,
-    log_p: FloatArray,
-    log_q: FloatArray,
-    weight: FloatArray,
-) -> float:
+    begin: int, end: int, position: IntArray, impressions: FloatArray, clicks: FloatArray,
+    log_share: FloatArray, log_p: FloatArray, log_q: FloatArray, weight: FloatArray,
+) -> float:  # fmt: skip
     """Fill `weight` with the posterior over the values; the log-likelihood of the document."""
     for m in range(len(weight)):
         weight[m] = log_share[m]

@@ -559,11 +559,7 @@ class TrustEM(EMEstimator):
             eps_plus=relevant / theta,
             eps_minus=beta / theta,
             method=f"TrustEM ({'features' if by_features else 'counts'})",
-            assumes=(
-                TRUST_MODEL,
-                relevance_assumed(by_features),
-                *self._conventions(),
-            ),
+            assumes=(TRUST_MODEL, relevance_assumed(by_features), *self._conventions()),
             status=status,
             relative=self.anchor is None,
             level=self.level,

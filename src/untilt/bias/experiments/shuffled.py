@@ -200,15 +200,8 @@ def _uncertainty(log: ClickLog, at_k: FloatArray, at_first: FloatArray) -> Uncer
     shares, clicks, by_session = _scores(*rows, n_queries)
     left = 1 - (1 - STAYS) * shares
     change = (np.log(left[0]) - np.log(left[1])) / (1 - STAYS)
-    return larger_error(
-        change.T @ change,
-        len(change),
-        by_session,
-        effective=effective_by_column(clicks),
-        jackknife=True,
-        by_position=True,
-        click_parts=_click_parts(by_session, at_k, at_first),
-    )
+    effective, parts = effective_by_column(clicks), _click_parts(by_session, at_k, at_first)
+    return larger_error(change.T @ change, len(change), by_session, effective, parts)
 
 
 def _click_parts(by_session: FloatArray, at_k: FloatArray, at_first: FloatArray) -> FloatArray:
@@ -248,15 +241,9 @@ def _clicks(
 
 @nb.njit(cache=True)
 def _scores(
-    indptr: IntArray,
-    position: IntArray,
-    label: FloatArray,
-    count: IntArray,
-    unit: AnyArray,
-    at_k: FloatArray,
-    at_first: FloatArray,
-    n_units: int,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+    indptr: IntArray, position: IntArray, label: FloatArray, count: IntArray, unit: AnyArray,
+    at_k: FloatArray, at_first: FloatArray, n_units: int,
+) -> tuple[FloatArray, FloatArray, FloatArray]:  # fmt: skip
     """(2, units, K) shares of the clicks at k and at 1; (units, K) clicks; (K, K) session noise.
 
     Clicks are those anywhere in the lists that show k: what is expected of the clicks at k and at 1

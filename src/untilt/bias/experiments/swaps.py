@@ -20,12 +20,7 @@ from untilt.bias.experiments.assignment import (
 )
 from untilt.bias.experiments.tests import swap_facts
 from untilt.bias.harvesting.harvesting import check_edges, pivot_edges, tree_bias, tree_equations
-from untilt.bias.harvesting.pairs import (
-    PairEquations,
-    inverse_laplacian,
-    pair_sums,
-    session_noise,
-)
+from untilt.bias.harvesting.pairs import PairEquations, inverse_laplacian, pair_sums, session_noise
 from untilt.bias.log_ratios import (
     STAYS,
     Uncertainty,
@@ -367,15 +362,8 @@ def _uncertainty(
     scores, parts = _scores(*rows, expected, effect @ inverse, n_queries)
     share = sum_by(query, log.sessions) / log.n_sessions
     change = scores / np.maximum(1 - share, STAYS)[:, None]
-    return larger_error(
-        change.T @ change,
-        len(change),
-        noise.covariance,
-        effective=effective_by_column(parts),
-        jackknife=True,
-        by_position=True,
-        click_parts=noise.parts,
-    )
+    effective = effective_by_column(parts)
+    return larger_error(change.T @ change, len(change), noise.covariance, effective, noise.parts)
 
 
 def _expected_rate(cells: PositionCounts, theta: FloatArray) -> FloatArray:
@@ -406,15 +394,9 @@ def _click_effect(
 
 @nb.njit(cache=True)
 def _scores(
-    indptr: IntArray,
-    label: FloatArray,
-    count: IntArray,
-    query: AnyArray,
-    cell_of_row: IntArray,
-    expected: FloatArray,
-    effect: FloatArray,
-    n_queries: int,
-) -> tuple[FloatArray, FloatArray]:
+    indptr: IntArray, label: FloatArray, count: IntArray, query: AnyArray, cell_of_row: IntArray,
+    expected: FloatArray, effect: FloatArray, n_queries: int,
+) -> tuple[FloatArray, FloatArray]:  # fmt: skip
     """(queries, K) what each adds to z, and the variance of that from session noise."""
     depth = effect.shape[1]
     scores, noise = np.zeros((n_queries, depth)), np.zeros((n_queries, depth))

@@ -316,15 +316,10 @@ def _positions(frames: _Frames, limits: Departure) -> Tested | None:
         all_pairs += float(pairs.sum())
     if not total.variance:
         return None
-    surplus = total.value / all_pairs
-    if total.p_value >= ALARM or surplus < limits.positions:
-        return None, "positions", total.p_value
-    fact = SHUFFLE_POSITIONS(
-        mean=1 + surplus,
-        z=total.statistic,
-        p_value=total.p_value,
-    )
-    return fact, "positions", total.p_value
+    surplus, p_value = total.value / all_pairs, total.p_value
+    failed = p_value < ALARM and surplus >= limits.positions
+    fact = SHUFFLE_POSITIONS(mean=1 + surplus, z=total.statistic, p_value=p_value)
+    return fact if failed else None, "positions", p_value
 
 
 def _orders(frames: _Frames, limits: Departure) -> Tested | None:
@@ -344,19 +339,11 @@ def _orders(frames: _Frames, limits: Departure) -> Tested | None:
         expected += float(np.sum(each))
     if not all_pairs:
         return None
-    p_value = _repeats_p_value(total, int(frames.sessions.sum() - frames.orders.sum()))
-    if p_value >= ALARM:
-        return None, "orders", p_value
-    share = total.value / all_pairs
+    orders, sessions = int(frames.orders.sum()), int(frames.sessions.sum())
+    p_value, share = _repeats_p_value(total, sessions - orders), total.value / all_pairs
     told = SHUFFLE_ORDERS if share >= limits.orders else SHUFFLE_RELOADS
-    fact = told(
-        orders=int(frames.orders.sum()),
-        expected=expected,
-        sessions=int(frames.sessions.sum()),
-        share=share,
-        p_value=p_value,
-    )
-    return fact, "orders", p_value
+    fact = told(orders=orders, expected=expected, sessions=sessions, share=share, p_value=p_value)
+    return fact if p_value < ALARM else None, "orders", p_value
 
 
 def _repeats_p_value(total: _Sum, repeats: int) -> float:
@@ -385,10 +372,9 @@ def _other_sessions(lists: ClickLog, others: ClickLog, limits: Departure) -> Tes
     z = float(covariance[0] / sqrt(variance[0]))
     p_value = float(2 * special.ndtr(-abs(z)))
     correlation = float(covariance[0] / spread[0])
-    if p_value >= ALARM or abs(correlation) < limits.correlation:
-        return None, "other sessions", p_value
+    failed = p_value < ALARM and abs(correlation) >= limits.correlation
     fact = SHUFFLE_USUAL_ORDER(correlation=correlation, z=z, p_value=p_value)
-    return fact, "other sessions", p_value
+    return fact if failed else None, "other sessions", p_value
 
 
 def usable_features(log: ClickLog) -> BoolArray:
@@ -448,16 +434,10 @@ def _feature_correlations(lists: ClickLog, usable: BoolArray, limits: Departure)
         return None
     j = int(np.argmax(np.abs(z)))
     p_value = min(1.0, used * float(2 * special.ndtr(-abs(z[j]))))
-    correlation = float(covariance[j] / spread[j])
-    if p_value >= ALARM or abs(correlation) < limits.correlation:
-        return None, "features", p_value
-    fact = SHUFFLE_FEATURE(
-        feature=lists.feature_names[j],
-        correlation=correlation,
-        z=float(z[j]),
-        p_value=p_value,
-    )
-    return fact, "features", p_value
+    correlation, name = float(covariance[j] / spread[j]), lists.feature_names[j]
+    failed = p_value < ALARM and abs(correlation) >= limits.correlation
+    fact = SHUFFLE_FEATURE(feature=name, correlation=correlation, z=float(z[j]), p_value=p_value)
+    return fact if failed else None, "features", p_value
 
 
 @nb.njit(cache=True)
@@ -582,14 +562,11 @@ def _arms(made: _TestedExperiment, unit: AnyArray, units: str) -> Tested | None:
         at = made.stratum == stratum
         parts = _table_moments(unit[at], made.arm[at], made.log.sessions[at])
         statistic, mean, variance = statistic + parts[0], mean + parts[1], variance + parts[2]
-    name = f"arms by {units}"
     if not variance > 0:
         return None
     p_value = float(special.gammaincc(mean**2 / variance, statistic * mean / variance))
-    if p_value >= ALARM:
-        return None, name, p_value
     fields = {"statistic": statistic, "expected": mean, "p_value": p_value}
-    return ARMS_DIFFER[units](**fields), name, p_value
+    return ARMS_DIFFER[units](**fields) if p_value < ALARM else None, f"arms by {units}", p_value
 
 
 def _table_moments(unit: AnyArray, arm: IntArray, sessions: IntArray) -> tuple[float, float, float]:
@@ -652,8 +629,6 @@ def _swapped_back(made: _TestedExperiment) -> Tested | None:
         return None  # not even swapped lists that all differ from the usual ones would be found
     z = (expected - matched) / error
     p_value = float(special.ndtr(-z))
-    if p_value >= ALARM:
-        return None, "lists", p_value
     fact = SWAP_LISTS(
         matched=matched / total,
         expected=expected / total,
@@ -661,7 +636,7 @@ def _swapped_back(made: _TestedExperiment) -> Tested | None:
         z=z,
         p_value=p_value,
     )
-    return fact, "lists", p_value
+    return fact if p_value < ALARM else None, "lists", p_value
 
 
 def _both_shown(made: _TestedExperiment) -> BoolArray:
@@ -700,13 +675,11 @@ def _feature_differences(made: _TestedExperiment) -> Tested | None:
         return None
     best = int(np.argmax(np.abs(z)))
     p_value = min(1.0, len(z) * float(2 * special.ndtr(-abs(z[best]))))
-    if p_value >= ALARM:
-        return None, "features", p_value
     feature, first, second = where[best]
     fact = SWAP_FEATURE(feature=feature, upper=first, lower=second,
         correlation=correlation[best], z=z[best], p_value=p_value,
     )  # fmt: skip
-    return fact, "features", p_value
+    return fact if p_value < ALARM else None, "features", p_value
 
 
 def _documents_at(made: _TestedExperiment, a: int, b: int) -> tuple[IntArray, IntArray]:

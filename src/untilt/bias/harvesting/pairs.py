@@ -153,15 +153,7 @@ def uncertainty_of_pairs(
         squares = _squares_of_people(cells, log, weight, equations, z)
         by_query = np.diag(two_way_variance(np.diag(by_query), *squares))
         effective = np.minimum(effective, effective_units(sum_by(log.person, log.sessions)))
-    return larger_error(
-        by_query,
-        n,
-        noise.covariance,
-        effective=effective,
-        jackknife=True,
-        by_position=True,
-        click_parts=noise.parts,
-    )
+    return larger_error(by_query, n, noise.covariance, effective, noise.parts)
 
 
 def _squares_of_people(
@@ -249,14 +241,9 @@ def _sums(cells: Cells, depth: int, by_session: bool) -> tuple[FloatArray, Float
 
 @nb.njit(cache=True)
 def _by_query(
-    cells: Cells,
-    query: IntArray,
-    depth: int,
-    by_session: bool,
-    gain: FloatArray,
-    offset: FloatArray,
-    limit: FloatArray,
-) -> tuple[FloatArray, int, IntArray]:
+    cells: Cells, query: IntArray, depth: int, by_session: bool, gain: FloatArray,
+    offset: FloatArray, limit: FloatArray,
+) -> tuple[FloatArray, int, IntArray]:  # fmt: skip
     """Squares of the queries below the limit of clicks everywhere; first and last of the others."""
     indptr, position, impressions, clicks = cells
     M, u, clicked = np.zeros((depth, depth)), np.zeros(depth), np.zeros(depth)
@@ -297,13 +284,9 @@ def _by_query(
 
 @nb.njit(cache=True)
 def _by_session(
-    cells: Cells,
-    query: IntArray,
-    by_session: bool,
-    gain: FloatArray,
-    theta: FloatArray,
+    cells: Cells, query: IntArray, by_session: bool, gain: FloatArray, theta: FloatArray,
     inverse: FloatArray,
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:  # fmt: skip
     """Covariance (m, m), its parts by position and their signs (K, m), squares by query (m,).
 
     Last (cells,) what the rate of each adds to the first of the m.

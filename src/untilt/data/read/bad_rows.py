@@ -338,11 +338,7 @@ class SessionRule:
 
 
 def examine(
-    database: Database,
-    log: Impressions,
-    *,
-    documents: str | None,
-    document_fields: DocumentFields,
+    database: Database, log: Impressions, *, documents: str | None, document_fields: DocumentFields
 ) -> RowExamination:
     """Apply all rules. `documents` is the view of the documents table, None where there is none."""
     bad = bad_values(database, "impressions", log.fields, "log")

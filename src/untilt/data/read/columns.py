@@ -426,9 +426,7 @@ def _place_field(
         position,
         whole_sql(position, "position", most=MOST_POSITION, least=positions_from),
         BAD_POSITION(
-            column=position.name,
-            least=positions_from,
-            most=MOST_POSITION + positions_from - 1,
+            column=position.name, least=positions_from, most=MOST_POSITION + positions_from - 1
         ),
         is_number=True,
     )

@@ -15,14 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from untilt._core.paths import printable
-from untilt.data.read.database import (
-    Database,
-    in_short,
-    link,
-    literal,
-    quoted,
-    translated_errors,
-)
+from untilt.data.read.database import Database, in_short, link, literal, quoted, translated_errors
 from untilt.data.read.files import Files
 from untilt.data.read.sources import Source, chosen_table, materialised, viewed
 from untilt.errors import FileFormatError, OptionError

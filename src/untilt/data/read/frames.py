@@ -4,13 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from untilt.data.read.database import (
-    Database,
-    in_short,
-    literal,
-    quoted,
-    translated_errors,
-)
+from untilt.data.read.database import Database, in_short, literal, quoted, translated_errors
 from untilt.data.read.sources import (
     Source,
     arrow_schema_names,

@@ -20,8 +20,8 @@ from untilt.data.read.bad_rows import N_SHOWN, BadRows, ReadReport
 from untilt.data.read.columns import PERSON
 from untilt.data.read.database import Database, literal, quoted, translated_errors
 from untilt.data.read.files import Files
-from untilt.data.read.json_paths import refuse_missing, texts_of
 from untilt.data.read.sources import Export, Source
+from untilt.data.read.text_files import refuse_missing, texts_of
 from untilt.data.read.types import instant_sql
 from untilt.errors import BadRowsError, ColumnError, OptionError, did_you_mean
 from untilt.facts import Fact, note, warning
@@ -78,14 +78,8 @@ _RULES = {
     for each in (
         warning("ubi.no-query-id", "a query without a query_id"),
         warning("ubi.no-user-query", "a query without a user_query, or with a blank one"),
-        warning(
-            "ubi.two-queries",
-            "a query_id that stands for two queries, rankers or contexts",
-        ),
-        warning(
-            "ubi.two-lists",
-            "a query_id with two different lists of hits for the same page",
-        ),
+        warning("ubi.two-queries", "a query_id that stands for two queries, rankers or contexts"),
+        warning("ubi.two-lists", "a query_id with two different lists of hits for the same page"),
         warning("ubi.no-object", "an event without a query_id or an object_id"),
         warning("ubi.unknown-query", "an event whose query is not among the queries"),
         warning("ubi.no-hits", "a query that returned nothing"),
@@ -106,8 +100,7 @@ EVENT_REPEATS = note(
     "Events that repeat another one of the same query, action and object, and count once: {n:,}.",
 )
 SHOWN_TWICE = note(
-    "ubi.shown-twice",
-    "Objects at several places of one list, which count at the highest: {n:,}.",
+    "ubi.shown-twice", "Objects at several places of one list, which count at the highest: {n:,}."
 )
 NO_ACTION = warning("ubi.no-action", "an event without an action_name")()
 NO_POSITION = warning(

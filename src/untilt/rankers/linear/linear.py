@@ -15,7 +15,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError, check_choice
 from untilt.facts import Fact, note, warning
-from untilt.objectives.linear_losses import DcgBound
+from untilt.objectives.losses import DcgBound
 from untilt.objectives.pairs import PairObjective
 from untilt.rankers import learning_data
 from untilt.rankers.base import Ranker, check_positive, check_rounds

@@ -17,7 +17,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError, check_choice
 from untilt.metrics.metric import ARP, DCG
-from untilt.objectives import linear_losses
+from untilt.objectives import losses
 from untilt.objectives.pair_slates import PairSlates
 from untilt.objectives.pairs import PairObjective
 from untilt.rankers import learning_data
@@ -39,7 +39,7 @@ _FINER = 0.01
 class HingeRisk:
     """R = 1/n sum of w_ij max(0, 1 - (s_i - s_j)) over all pairs, as a function of the scores."""
 
-    parts: tuple[linear_losses.SortedHinge | linear_losses.PairHinge, ...]
+    parts: tuple[losses.SortedHinge | losses.PairHinge, ...]
     n: float
 
     def __call__(self, scores: FloatArray) -> tuple[float, FloatArray]:
@@ -109,21 +109,21 @@ class SvmProblem:
         if offset is None:
             row_weight = learning_data.row_weights(weighting, lists)
         if row_weight is None:
-            return self._risk(linear_losses.PairHinge.of(self._slates, table, offset))
+            return self._risk(losses.PairHinge.of(self._slates, table, offset))
         if weighting.against == "all":
             rows = learning_data.row_slates(
                 lists, row_weight, gain=self.gain, query_weight=self.query_weight
             )
-            return self._risk(linear_losses.hinge_against_all(rows))
+            return self._risk(losses.hinge_against_all(rows))
         packed = self._slates.start >= 0
-        parts: list[linear_losses.SortedHinge | linear_losses.PairHinge] = []
+        parts: list[losses.SortedHinge | losses.PairHinge] = []
         if packed.any():
             parts.append(
-                linear_losses.PairHinge.of(self._slates.take(np.flatnonzero(packed)), table, None)
+                losses.PairHinge.of(self._slates.take(np.flatnonzero(packed)), table, None)
             )
         if not packed.all():
             labelled = self._slates.take(np.flatnonzero(~packed))
-            parts.append(linear_losses.hinge_by_labels(labelled, row_weight))
+            parts.append(losses.hinge_by_labels(labelled, row_weight))
         return self._risk(*parts)
 
     @cached_property
@@ -131,7 +131,7 @@ class SvmProblem:
         return pooled_lists(self.lists, self.weighting, self.gain)
 
     @cached_property
-    def _dcg_bound(self) -> linear_losses.HingeDcgBound:
+    def _dcg_bound(self) -> losses.HingeDcgBound:
         lists, weighting = self._pooled
         depth = max(1, lists.depth)
         row_weight, offset = learning_data.row_weights(weighting, lists), weighting.offset(depth)
@@ -144,7 +144,7 @@ class SvmProblem:
         rows = learning_data.row_slates(
             lists, row_weight, gain=self.gain, query_weight=self.query_weight
         )
-        return linear_losses.HingeDcgBound(rows)
+        return losses.HingeDcgBound(rows)
 
     @cached_property
     def _planes(self) -> Planes:
@@ -156,7 +156,7 @@ class SvmProblem:
             *self._pooled, metric="none", gain=self.gain, query_weight=self.query_weight
         )
 
-    def _risk(self, *parts: linear_losses.SortedHinge | linear_losses.PairHinge) -> HingeRisk:
+    def _risk(self, *parts: losses.SortedHinge | losses.PairHinge) -> HingeRisk:
         if not self.positives > 0:
             raise learning_data.nothing_to_learn()
         risk = HingeRisk(parts, self.positives)
@@ -213,15 +213,15 @@ class SvmProblem:
         plain = PairObjective(self._slates, metric="none", loss="hinge")
 
         def learn(table: FloatArray, before: Solution | None) -> Solution:
-            risk = self._risk(linear_losses.PairHinge.of(self._slates, table, None))
+            risk = self._risk(losses.PairHinge.of(self._slates, table, None))
             return self._minimise(risk, C, None, None if before is None else before.weights)
 
-        def losses(solution: Solution) -> FloatArray:
+        def by_position(solution: Solution) -> FloatArray:
             return plain.losses_by_position(self.X.scores(solution.weights))
 
         learned = learning_data.learned_table(joint, self.lists, self.query_weight)
         solution = linear.fit_in_turn(
-            learned, learn=learn, losses=losses, max_rounds=self.max_rounds
+            learned, learn=learn, losses=by_position, max_rounds=self.max_rounds
         )
         status = linear.joint_status(learned)
         summary = {"joint": status, "joint_settled": learned.settled}
@@ -296,7 +296,7 @@ class RankSVM(linear.LinearModel):
 
     R_i bounds the rank of the click among all shown documents, so the sum bounds what the
     propensity-weighted DCG is short of its best. Not convex: solved by convex-concave steps from
-    v = 0 (`untilt.objectives.linear_losses`), each a ranking SVM as above with the weights
+    v = 0 (`untilt.objectives.losses`), each a ranking SVM as above with the weights
     W[k_i] / ((1 + R_i) log(1 + R_i)^2) of the step before. The objective falls at every step
     (`summary_["steps"]`) until it falls by less than `tolerance` of itself; what it ends at is a
     local optimum. "bound" and "gap" of `summary_` are those of the last step. It needs weights of

@@ -28,8 +28,7 @@ from untilt.networks.training import StoppingRule, Trained
 from untilt.rankers.base import check_positive
 from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, training_lists
 from untilt.rankers.networks import network_ranker
-from untilt.rankers.networks.neural import NeuralRanker
-from untilt.rankers.networks.neural_batches import content_hash
+from untilt.rankers.networks.neural import NeuralRanker, content_hash
 
 SPREAD_RESAMPLED = note(
     "bias.spread-resampled",

@@ -25,8 +25,8 @@ from untilt._core.threads import side_by_side
 from untilt.bias.contextual.curves import ContextualCurve
 from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
-from untilt.objectives.click_losses import sigmoid
 from untilt.objectives.hierarchical import ClickCells, Hierarchy, HierarchyFit
+from untilt.objectives.losses import sigmoid
 from untilt.objectives.pairs import GradedSlates
 from untilt.rankers.learning_data import QUERY_WEIGHTS, TrainingLists
 from untilt.rankers.stacked.parts import (

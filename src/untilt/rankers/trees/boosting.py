@@ -90,12 +90,8 @@ def boost(
     options: BoostingOptions,
     *,
     validation: Validation | None = None,
-    start: "lightgbm.Booster | None" = None,
 ) -> Boosted:
-    """Boost trees on an objective; with a validation, stop when its value no longer improves.
-
-    `start` is a booster to go on from: the result holds its trees too.
-    """
+    """Boost trees on an objective; with a validation, stop when its value no longer improves."""
     import lightgbm
 
     params = {**FIXED, **options.params, "objective": objective}
@@ -105,7 +101,7 @@ def boost(
         params["num_threads"] = n_threads
     check_features(lists)
     train = dataset_of(lists, dataset_params(params))
-    more: dict[str, Any] = {"init_model": start}
+    more: dict[str, Any] = {}
     values: list[float] = []
     early = validation is not None and validation.rounds is not None
     if validation is not None:

@@ -22,7 +22,7 @@ from untilt._core.threads import thread_count
 from untilt.catalog import method, record_of
 from untilt.data.counts import PositionCounts
 from untilt.errors import OptionError
-from untilt.objectives.click_losses import PbmLikelihood, sigmoid
+from untilt.objectives.losses import PbmLikelihood, sigmoid
 from untilt.rankers import learning_data
 from untilt.rankers.trees import objectives
 from untilt.rankers.trees.boosting import boost

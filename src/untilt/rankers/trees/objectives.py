@@ -20,7 +20,7 @@ from untilt.bias.given import BiasLike
 from untilt.catalog import method
 from untilt.data.slates import Slates
 from untilt.errors import OptionError, check_choice
-from untilt.objectives.click_losses import PbmLikelihood
+from untilt.objectives.losses import PbmLikelihood
 from untilt.objectives.pair_slates import GAINS, PairSlates, list_norms, sum_pairs
 from untilt.objectives.pairs import GradedPairs, GradedSlates, MapObjective, PairObjective
 from untilt.rankers import learning_data

@@ -176,14 +176,9 @@ def _pair_weight(
 
 
 def _next_tables(
-    settings: StepSettings,
-    tables: TrustTables,
-    seen: _Observed,
-    yes: trust_model.PairPosterior,
-    no: trust_model.PairPosterior,
-    item: trust_model.ItemPosterior,
-    em_rate: mlp.Array,
-) -> TrustTables:
+    settings: StepSettings, tables: TrustTables, seen: _Observed, yes: trust_model.PairPosterior,
+    no: trust_model.PairPosterior, item: trust_model.ItemPosterior, em_rate: mlp.Array,
+) -> TrustTables:  # fmt: skip
     """Equation 20 for every table; an entry without sessions in the batch stays."""
     jnp = mlp.jax_modules().numpy
     k = seen.position_index

@@ -213,9 +213,7 @@ def assemble(
         numbered = numbering.number_documents(database, shown, wanted.documents, may_change=False)
     with progress("unpacking the lists"):
         lists = fetch_lists(
-            database,
-            ListDecoder(unpacker(database, packed), numbered, code, labels),
-            wanted,
+            database, ListDecoder(unpacker(database, packed), numbered, code, labels), wanted
         )
     log = _click_log(wanted, numbered, lists, rankers, contexts)
     if wanted.collapse and wanted.log.has("timestamp"):

@@ -258,14 +258,9 @@ def _count_filled(mine: Share, words: AnyArray, bits: int, per_word: int, count:
 
 @parallel_kernel()
 def _fill_slots(
-    mine: Share,
-    words: AnyArray,
-    bits: int,
-    per_word: int,
-    row_start: IntArray,
-    slot: IntArray,
+    mine: Share, words: AnyArray, bits: int, per_word: int, row_start: IntArray, slot: IntArray,
     code: AnyArray,
-) -> None:
+) -> None:  # fmt: skip
     for i in range(mine[0], mine[1]):
         row = row_start[i]
         for w in range(words.shape[1]):
@@ -279,22 +274,11 @@ def _fill_slots(
 
 @parallel_kernel()
 def fill_rows(
-    mine: Share,
-    words: AnyArray,
-    bits: int,
-    per_word: int,
-    label_bits: int,
-    label_values: FloatArray,
-    start: IntArray,
-    row_start: IntArray,
-    query: IntArray,
-    first: IntArray,
-    doc_id: IntArray,
-    least: int,
-    document: IntArray,
-    position: IntArray,
+    mine: Share, words: AnyArray, bits: int, per_word: int, label_bits: int,
+    label_values: FloatArray, start: IntArray, row_start: IntArray, query: IntArray,
+    first: IntArray, doc_id: IntArray, least: int, document: IntArray, position: IntArray,
     labels: FloatArray,
-) -> int:
+) -> int:  # fmt: skip
     """Write the rows of every segment; returns how many things do not fit.
 
     A segment does not fit if it has fewer slots than rows, a document if its query lacks it. With

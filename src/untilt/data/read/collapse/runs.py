@@ -20,7 +20,7 @@ import numpy as np
 
 from untilt._core import memory
 from untilt._core.arrays import AnyArray, BoolArray, IntArray
-from untilt._core.hashing import splitmix64
+from untilt._core.grouping import splitmix64
 from untilt.data.read.collapse.packing import Packing, SessionColumn
 from untilt.data.read.database import Database
 
@@ -288,24 +288,11 @@ def _hash(session: IntArray, query: IntArray) -> AnyArray:
 
 @nb.njit(cache=True, nogil=True)
 def _pack_rows(
-    session: IntArray,
-    query: IntArray,
-    slot: IntArray,
-    number: IntArray,
-    labels: IntArray,
-    beside: IntArray,
-    count: IntArray,
-    least: int,
-    most: int,
-    limits: IntArray,
-    must_agree: BoolArray,
-    word_of: IntArray,
-    shift_of: IntArray,
-    runs: AnyArray,
-    n_runs: int,
-    bounds: IntArray,
-    seen: IntArray,
-) -> int:
+    session: IntArray, query: IntArray, slot: IntArray, number: IntArray, labels: IntArray,
+    beside: IntArray, count: IntArray, least: int, most: int, limits: IntArray,
+    must_agree: BoolArray, word_of: IntArray, shift_of: IntArray, runs: AnyArray, n_runs: int,
+    bounds: IntArray, seen: IntArray,
+) -> int:  # fmt: skip
     """Write the records of all runs behind those there are, and their number; -1 for odd rows.
 
     Two rows at one position leave fewer slots than rows, which is noticed when lists are unpacked.
