@@ -13,9 +13,9 @@ from tests.evaluation.drawn import DrawnWorld
 import untilt as ut
 from untilt._core.arrays import FloatArray
 from untilt.bias.curve import PositionBias
-from untilt.evaluation.by_default import MOST_ERROR, NEGLIGIBLE, SURE, balance_of
 from untilt.evaluation.estimate import estimate
 from untilt.evaluation.pool import cells_for, parse_evaluator, pool_of
+from untilt.evaluation.propensities import MOST_ERROR, NEGLIGIBLE, SURE, balance_of
 from untilt.evaluation.slots import RankMetric
 from untilt.evaluation.systems import Inputs
 from untilt.facts import Fact

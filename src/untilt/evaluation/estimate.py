@@ -19,10 +19,7 @@ from untilt.errors import OptionError, check_choice, check_least
 from untilt.evaluation import uncertainty
 from untilt.evaluation.by_default import (
     MOST_UNTESTED,
-    NOT_USED,
     UNTESTED,
-    Balance,
-    balance_of,
     evaluators_of,
     queries_with_evidence,
     untested_share,
@@ -40,6 +37,7 @@ from untilt.evaluation.pool import (
     pool_of,
     with_option,
 )
+from untilt.evaluation.propensities import NOT_USED, Balance, balance_of
 from untilt.evaluation.results import Estimate, Estimates
 from untilt.evaluation.slots import (
     Discounts,

@@ -297,7 +297,7 @@ class LoggedPropensityEvaluator(Evaluator):
     share. Then sum lambda_k c pi / p over the slots of a session is unbiased for the clicks at the
     positions of the new ranker, each times lambda, whatever made people click
     ([horvitz1952]_): no curve, no relevance. It assumes that propensities are right, that the
-    policy may show what the ranker shows (`untilt.evaluation.by_default` tests both), and that a
+    policy may show what the ranker shows (`untilt.evaluation.propensities` tests both), and that a
     click depends on what stands in its own slot. The default where the log has propensities that
     pass. `self_normalised` divides by the sum of lambda pi / p, and multiplies by what that is
     expected to be: less noise where propensities are small, unbiased in the limit of many sessions

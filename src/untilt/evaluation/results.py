@@ -13,9 +13,9 @@ from untilt._core.printed import Cells
 from untilt._core.random import Seed
 from untilt._core.statistics import Interval, MeanEstimate, check_level, holm
 from untilt.errors import OptionError, check_choice, did_you_mean
-from untilt.evaluation.by_default import Balance
 from untilt.evaluation.estimate_view import count_text, difference_figure, estimate_sections
 from untilt.evaluation.pool import Among, Evaluator
+from untilt.evaluation.propensities import Balance
 from untilt.evaluation.slots import RankMetric
 from untilt.evaluation.systems import NOTHING, Inputs, extreme_curves
 from untilt.evaluation.uncertainty import (

@@ -14,10 +14,10 @@ from untilt._core.statistics import Interval
 from untilt.bias.curve import PositionBias
 from untilt.clickmodels.compare import Measured
 from untilt.errors import OptionError
-from untilt.evaluation.by_default import Balance
 from untilt.evaluation.clip_curve import ClipCurve
 from untilt.evaluation.null_tests import NullTests
 from untilt.evaluation.pool import Among
+from untilt.evaluation.propensities import Balance
 from untilt.evaluation.results import Estimate, Estimates, SystemComparison, SystemDifference
 from untilt.evaluation.sensitivity import Sensitivity
 from untilt.evaluation.uncertainty import CurveCheck, Support, support_of
