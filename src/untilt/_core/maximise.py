@@ -1,4 +1,4 @@
-"""The EM loop: one place that decides when to stop and never accepts a lower likelihood.
+"""Maximising: the EM loop, which never accepts a lower likelihood, and Newton's method.
 
 A model brings `step(state)`: the next state by one E and one M step, and the log-likelihood of the
 state that went in, which the E step has anyway. The loop does the rest.
