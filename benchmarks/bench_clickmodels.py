@@ -46,7 +46,7 @@ class Watch:
 def measure(n_sessions: int) -> None:
     """Print one JSON object: what `main` reads from the process it starts."""
     from untilt import catalog
-    from untilt._core.maximise import run_em
+    from untilt._core.ascent import run_em
     from untilt.clickmodels import chain, examination
     from untilt.simulation.simulate import simulate
     from untilt.simulation.synthetic import make_judged

@@ -22,7 +22,7 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, handed_over, sum_by
-from untilt._core.maximise import short_steps
+from untilt._core.ascent import short_steps
 from untilt._core.printed import as_table
 from untilt._core.statistics import MeanEstimate, effective_units, jackknife_error, weighted_mean
 from untilt.bias.curve import PositionBias

@@ -7,7 +7,7 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, handed_over
-from untilt._core.maximise import EMResult, Step
+from untilt._core.ascent import EMResult, Step
 from untilt.catalog import method, storable
 from untilt.clickmodels import chain, click_model
 from untilt.clickmodels.chain import ChainCounts, Chances, chosen_method, least_perplexity

@@ -13,9 +13,9 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over, sum_by
+from untilt._core.ascent import EMResult, Step
 from untilt._core.estimator import clone
 from untilt._core.grouping import group_equal_lists, mixed
-from untilt._core.maximise import EMResult, Step
 from untilt._core.threads import Share, parallel_kernel
 from untilt.clickmodels.click_model import ClickModel, Lists
 from untilt.clickmodels.smoothing import Smoothing, climb, mean_rate, smoothing_of

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over, sum_by
-from untilt._core.maximise import EMResult, Step
+from untilt._core.ascent import EMResult, Step
 from untilt._core.threads import Share, parallel_kernel
 from untilt.bias.curve import POSITION_BASED, PositionBias
 from untilt.bias.estimator import absent_positions, numbered_as

@@ -24,7 +24,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from untilt._core import em
+from untilt._core import ascent
 from untilt._core.arrays import BoolArray, FloatArray, IntArray
 from untilt.data.counts import Cells, PositionCounts
 from untilt.data.limits import allow_table
@@ -126,14 +126,14 @@ class _Point(NamedTuple):
     information: FloatArray
 
 
-def _maximum(cells: Cells, z: FloatArray, clicks: FloatArray) -> em.Maximum:
+def _maximum(cells: Cells, z: FloatArray, clicks: FloatArray) -> ascent.Maximum:
     """The z of the highest value; z_1 = 0."""
 
     def function(z: FloatArray) -> _Point:
         logs, expected, information = _slope(cells, np.exp(z))
         return _Point(float(np.sum(clicks * z)) - logs, clicks - expected, information)
 
-    return em.maximise(
+    return ascent.maximise(
         function,
         lambda _, here: _inverse(here.information) @ here.gradient,
         z,

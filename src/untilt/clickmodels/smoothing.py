@@ -20,7 +20,7 @@ from typing import TypeVar
 import numpy as np
 
 from untilt._core.arrays import BoolArray, FloatArray
-from untilt._core.maximise import EMResult, Step, run_em
+from untilt._core.ascent import EMResult, Step, run_em
 from untilt.errors import OptionError
 
 State = TypeVar("State")

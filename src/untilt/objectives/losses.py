@@ -71,7 +71,7 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, sum_by
-from untilt._core.maximise import short_steps
+from untilt._core.ascent import short_steps
 from untilt._core.threads import Share, parallel_kernel
 from untilt.data.counts import PositionCounts
 from untilt.data.slates import Slates

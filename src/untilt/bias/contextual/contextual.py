@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from untilt._core import em, ragged
+from untilt._core import ascent, ragged
 from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, sum_by
 from untilt._core.estimator import BaseEstimator
 from untilt._core.random import child_generator
@@ -158,7 +158,7 @@ def maximise(problem: Problem, *, tolerance: float, max_steps: int) -> Optimum:
         return np.vstack([np.zeros(shape[1]), free.reshape(-1, shape[1])])
 
     clicks = float(problem.evidence.clicks.sum())
-    end = em.maximise(
+    end = ascent.maximise(
         function, step, np.zeros(shape), scale=clicks, tolerance=tolerance, max_steps=max_steps
     )
     hessian = curvature(end.x, problem)

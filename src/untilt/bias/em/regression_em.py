@@ -9,7 +9,7 @@ import numba as nb
 import numpy as np
 
 from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, handed_over
-from untilt._core.maximise import short_steps
+from untilt._core.ascent import short_steps
 from untilt._core.progress import track
 from untilt._core.statistics import bootstrap_weights
 from untilt.bias.curve import (

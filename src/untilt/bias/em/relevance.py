@@ -11,7 +11,7 @@ import numba as nb
 import numpy as np
 
 from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, handed_over
-from untilt._core.maximise import EMResult, run_em
+from untilt._core.ascent import EMResult, run_em
 from untilt.bias.em.affine import (
     ERROR_EDGE,
     FLOOR,

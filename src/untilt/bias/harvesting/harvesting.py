@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
-from untilt._core import em
+from untilt._core import ascent
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.statistics import normal_quantile
 from untilt.bias.curve import NEVER_RISES, POSITION_BASED, LevelBounds, PositionBias, tightest
@@ -178,13 +178,13 @@ def _best(
 
 def maximise(
     sums: PairSums, *, tolerance: float, max_steps: int, start: FloatArray | None = None
-) -> em.Maximum:
+) -> ascent.Maximum:
     """The z with no derivative by log p_k above `tolerance` times all clicks, and its `Profile`.
 
     Clicks are weighted as the sums are: examination then fits those of every position to that
     share. The curvature is in closed form, so Newton's steps are cheap.
     """
-    return em.maximise(
+    return ascent.maximise(
         lambda z: profile(z, sums),
         lambda _, here: pairs.solve_laplacian(here.equations.curvature, here.gradient),
         _start(sums) if start is None else np.asarray(start, float) - start[0],

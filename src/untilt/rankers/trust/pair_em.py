@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from untilt._core.arrays import FeatureArray, FloatArray, IntArray, sum_by
-from untilt._core.maximise import EMResult, run_em
+from untilt._core.ascent import EMResult, run_em
 from untilt._core.random import Seed, child_generator
 from untilt.networks import mlp
 from untilt.networks.training import Loss

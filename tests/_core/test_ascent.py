@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from untilt._core.maximise import run_em
+from untilt._core.ascent import run_em
 from untilt.errors import OptionError
 
 HEADS, TAILS, SLOW = 30.0, 10.0, 0.95
