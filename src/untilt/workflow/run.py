@@ -104,21 +104,6 @@ class RunResult(View):
         """Every warning, the gravest first."""
         return self.decision.warnings
 
-    def rows(self) -> list[tuple[str, ...]]:
-        """Cells of a table: ranker, value, difference to the logged order and its interval."""
-        part = self.decision.held_out
-        if part is None:
-            return []
-        differences = {each.system: each for each in part.comparison}
-        return [
-            (
-                each.system + (" *" if each.system == part.chosen else ""),
-                f"{each.value:.4f}",
-                *_difference(differences.get(each.system)),
-            )
-            for each in part.estimates
-        ]
-
     def view(self) -> list[Section]:
         """The answer, and why; the report has more."""
         return self.decision.view()
