@@ -467,7 +467,7 @@ class ContextualCurve(Portable, View):
             curve.table(caption=f"{name} ({sessions:,.0f} sessions)")
             for name, (sessions, curve) in self.examples().items()
         )
-        told = f"{len(self.contexts):,} different contexts of {self.contexts.shape[1]} features"
+        told = f"The mean over {len(self.contexts):,} different contexts"
         return [replace(section, paragraphs=(told,), tables=(mean, *curves))]
 
 
