@@ -373,7 +373,7 @@ class PositionBias(Portable, View):
         known = (self.uncertainty <= NOT_KNOWN) | (not self.has_interval) | bounded
         return known & self.holds_results
 
-    def text(self, position: int) -> tuple[str, str]:
+    def text(self, position: int, *, decimals: int = 4) -> tuple[str, str]:
         """theta at a position, and its interval; "not known" and a bound where nothing more is.
 
         The interval is "" for a curve that was given, "no interval" where there is no honest one;
@@ -384,11 +384,11 @@ class PositionBias(Portable, View):
         if self.low is None or self.high is None:
             return theta, NO_INTERVAL if self.estimated else ""
         if self.bounds is not None and self.bounds.bounded[k]:
-            return "bounded", f"[{self.low[k]:.4f}, {self.high[k]:.4f}]"
+            return "bounded", f"[{self.low[k]:.{decimals}f}, {self.high[k]:.{decimals}f}]"
         if not self.uncertainty[k] <= NOT_KNOWN:
             bounded = np.isfinite(self.high[k])
-            return "not known", f"below {self.high[k]:.4f}" if bounded else NO_INTERVAL
-        return theta, f"[{self.low[k]:.4f}, {self.high[k]:.4f}]"
+            return "not known", f"below {self.high[k]:.{decimals}f}" if bounded else NO_INTERVAL
+        return theta, f"[{self.low[k]:.{decimals}f}, {self.high[k]:.{decimals}f}]"
 
     def at(self, position: npt.ArrayLike) -> FloatArray:
         """theta at these 1-based positions."""
