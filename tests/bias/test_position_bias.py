@@ -36,6 +36,7 @@ def test_an_estimate_without_an_interval_is_not_known_and_never_exact():
     assert (WITHOUT.interval(2).low, WITHOUT.interval(2).high) == (0.0, float("inf"))
     assert WITHOUT.text(2) == ("0.5000", "no interval")
     assert "no interval" in repr(WITHOUT)
+    assert "no interval" in WITHOUT._repr_html_()
     assert np.isinf(WITHOUT.uncertainty).all()
     assert WITHOUT.known_depth == 3
     assert np.isnan(log_ratios(WITHOUT)[1]).all()

@@ -155,7 +155,7 @@ def test_em_takes_features_and_a_seed(logs):
     assert found["method"].startswith("RegressionEM")
     assert "a model of relevance" in found["why"]
     text = said("bias", logs / "harvest" / "clicks.parquet", "--method", "regression-em")
-    assert "examination by regression-em (counts), " in text
+    assert "Examination by regression-em (counts), " in text
     trust = facts("bias", logs / "harvest" / "clicks.parquet", "--method", "trust-em")
     assert len(trust["eps_minus"]) == len(trust["examination"]) == 10
     assert "eps-" in said("bias", logs / "harvest" / "clicks.parquet", "--method", "trust-em")

@@ -231,7 +231,7 @@ def test_judged_lists_beside_the_log_that_showed_some(made) -> None:
     found = json.loads(result.stdout)["systems"]["new"]["ndcg@10"]
     assert 0 < found["unshown_share"] < 1
     assert found["if_unshown_nothing"] != found["if_unshown_as_shown"]
-    assert "What the log never showed" in run(*words).stdout
+    assert "what was never shown" in run(*words).stdout
     wrong = run("evaluate", *log_of(made), "--shown", made / "clicks.parquet")
     assert wrong.exit_code == 2
     assert "--shown goes with --letor" in wrong.output.replace("\n", " ")

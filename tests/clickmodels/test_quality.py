@@ -119,7 +119,7 @@ def test_advice_names_the_best_and_what_it_means(log):
 
 def test_the_table_is_sorted_and_looked_up_by_name(log):
     table = compare_click_models(log, log, models=[GCTR(), "ubm"], **FEW)
-    assert [row.split()[0] for row in repr(table).splitlines()[2:]] == ["ubm", "gctr"]
+    assert [row[0] for row in table.view()[0].tables[0].rows] == ["ubm", "gctr"]
     assert [entry.name for entry in table] == ["gctr", "ubm"]
     named = compare_click_models(
         log, log, models={"free": UBM(prior_strength=0.0), "firm": UBM(prior_strength=50)}, **FEW
@@ -207,7 +207,7 @@ def test_an_order_worse_than_the_shown_one_is_named(logs):
     (fact,) = told.order_notes
     assert (fact.code, fact.fields["n_models"]) == ("clickmodels.worse-than-shown", 2)
     assert "dctr" in fact.fields["models"]
-    assert str(fact) in repr(told)
+    assert str(fact) in " ".join(repr(told).split())
     (few,) = compare_click_models(log, log, **options).order_notes
     assert (few.code, few.fields["sessions"]) == ("clickmodels.few-sessions", 2.0)
     many = log._with(count=np.full(log.n_lists, 10))

@@ -115,8 +115,7 @@ def test_repr_and_read_only(rng: np.random.Generator) -> None:
         np.array([0, 1, 1, 0]), np.array([[1, 0], [0, 0], [1, 0], [1, 0]])
     ).ctr_by_position()
     lines = repr(rates).splitlines()
-    assert lines[0] == "click rate by position (95% interval clustered by query)"
-    assert lines[1].split()[:2] == ["1", "0.7500"]
-    assert lines[1].endswith("of 4")
+    assert lines[0] == "Clicks per impression, 95% intervals clustered by query"
+    assert lines[2].split()[:3] == ["1", "4", "0.7500"]
     with pytest.raises(ValueError, match="read-only"):
         rates.rate[0] = 1

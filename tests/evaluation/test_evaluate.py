@@ -138,6 +138,7 @@ def test_repr_is_a_table(judged: JudgedLists, scores: np.ndarray) -> None:
     assert lines[2].split()[:2] == ["ndcg@10", f"{evaluation['ndcg@10'].value:.4f}"]
     assert lines[4].startswith("  arp (lower is better)")
     assert len({len(line) for line in lines[1:]}) == 1
+    assert evaluation._repr_html_().startswith("<h4>Evaluation on 40 judged queries")
     assert repr(evaluation["map"]).startswith(f"map {evaluation['map'].value:.4f} +- ")
 
 

@@ -10,11 +10,12 @@ import pytest
 from untilt._core.statistics import student_quantile
 from untilt.errors import OptionError
 from untilt.papers.cells import Cell, Result, plan
-from untilt.papers.chart import ChartTable, chart_of, tables_of
+from untilt.papers.chart import chart_of, tables_of
 from untilt.papers.claims import FAILS, HOLDS, OPEN, Summary, verdicts
 from untilt.papers.datasets import JudgedSource
 from untilt.papers.page import markdown, page, publish
 from untilt.papers.schema import load, names, parse
+from untilt.views import Table
 
 HEAD = """
 name = "hand"
@@ -129,7 +130,7 @@ def test_no_share_where_there_is_no_gap():
 
 def test_the_table_has_the_document_beside_it(by_hand):
     (table,) = tables_of(by_hand)
-    assert table.columns == (
+    assert table.header == (
         "method",
         "ndcg@10",
         "ndcg@10 in 003",
@@ -148,15 +149,15 @@ def test_further_figures_of_the_document_have_a_table_of_their_own():
     text = TABLE.replace(figures, figures.replace("0.7 }", "0.7, map = 0.65 }"))
     values = {("mid", None, seed): {"ndcg@10": 0.6, "map": 0.5} for seed in range(2)}
     ours, theirs = tables_of(Summary(experiment(text), results(values)))
-    assert ours.columns[:3] == ("method", "ndcg@10", "map")
-    assert theirs.title == "p: the figures of 003 (Yahoo)"
-    assert theirs.columns == ("method", "ndcg@10", "map")
+    assert ours.header[:3] == ("method", "ndcg@10", "map")
+    assert theirs.caption == "p: the figures of 003 (Yahoo)"
+    assert theirs.header == ("method", "ndcg@10", "map")
     assert theirs.rows[1] == ("Method", "0.7000", "0.6500")
     assert theirs.rows[2] == ("Labels", "0.9000", "")
 
 
 def test_markdown_shows_the_cells():
-    table = ChartTable("t", ("method", "a|b"), (("x", "1.0"), ("longer", "22.0")))
+    table = Table(("method", "a|b"), (("x", "1.0"), ("longer", "22.0")), "t")
     assert markdown(table) == [
         "| method | a\\|b |",
         "|---|---:|",
@@ -456,6 +457,6 @@ def test_the_document_s_figures_are_those_of_the_same_data_where_it_has_them(dat
     summary = Summary(experiment, {cell: Result(cell, {"ndcg@10": 0.5}, 1.0)})
     assert summary.reported(panel, row, "ndcg@10") == figure
     ours, theirs, *_ = tables_of(summary)
-    assert f"ndcg@10 in 001 ({source})" in ours.columns
-    assert theirs.columns == ("method", "ndcg@10, Yahoo set 1", "ndcg@10, MSLR-WEB30K")
+    assert f"ndcg@10 in 001 ({source})" in ours.header
+    assert theirs.header == ("method", "ndcg@10, Yahoo set 1", "ndcg@10, MSLR-WEB30K")
     assert (row.title, "0.7589", "0.4132") in theirs.rows

@@ -232,7 +232,7 @@ def test_user_text_is_never_an_expression_or_a_field(decision):
 def test_tables_hold_the_figures(decision):
     figures = {figure.name: figure for figure in figures_of(decision)}
     assert figures["click-rate"].table.rows[0] == ("1", "10,000", "0.4000", "0.3900", "0.4100")
-    assert figures["examination"].table.header == ("position", "AllPairs", "low", "high")
+    assert figures["examination"].table.header == ("position", "theta", "interval")
     assert figures["graph"].table.rows[0] == ("1 and 2", "30", "120")
     assert figures["importance"].table.rows == (("bm25", "70.0%"), ("age", "30.0%"))
 

@@ -300,7 +300,7 @@ def test_a_candidate_with_a_better_curve_than_the_judge_is_told(moving, candidat
     assert fact.fields["candidate"] == "right"
     assert fact.fields["gap"] > 2 * fact.fields["std_error"]
     assert fact.fields["power"] == pytest.approx(0.5, abs=0.1)
-    assert str(fact) in repr(found)
+    assert str(fact) in " ".join(repr(found).split())
     right = select(candidates, train=train, valid=valid, bias=POWERS["1"])
     assert not [f for f in right.estimates.warnings if f.code.startswith("selection.")]
     assert [each.name for each in right.curves if each.is_worse] == ["steep"]
@@ -333,8 +333,8 @@ def test_likelihood_judges_scores(moving):
     # A score against the clicks says nothing: 0, never below.
     assert found.likelihood.value("feature=0, sign=-1").value == 0
     assert found.within_noise == ()
-    assert found.table()[1][0][0] == found.best
-    assert "Selection by likelihood" in repr(found)
+    assert found.table().rows[0][0] == found.best
+    assert "Candidates by likelihood" in repr(found)
     same = {"one": OneFeature(0), "other": OneFeature(0)}
     tied = select(same, train=train, valid=valid, bias=POWERS["1"], judge="likelihood")
     assert tied.within_noise == ("other",)

@@ -9,10 +9,8 @@ from untilt.auditing.reading import ReadingTests
 from untilt.charts.curves import Curve
 from untilt.charts.figures import (
     curve_figure,
-    curve_table,
     interval_figure,
     range_words,
-    with_column,
 )
 from untilt.charts.graph import graph_chart, positions_words
 from untilt.charts.intervals import Bar
@@ -21,6 +19,7 @@ from untilt.views import Figure, Section, Table, Tile
 
 if TYPE_CHECKING:
     from untilt.auditing.audit import Audit
+    from untilt.data.counts import ClickRates
 
 MOST_PAIRS = 12  # of positions that text lists
 
@@ -33,7 +32,7 @@ def sections_of(audit: "Audit") -> list[Section]:
     sections = (
         Section("what-to-do", "What to do", notes=audit.next_steps),
         log_section(audit),
-        Section("positions", "Clicks by position", figures=(click_rate_figure(audit),)),
+        Section("positions", "Clicks by position", figures=(click_rate_figure(audit.click_rates),)),
         comparable_section(audit),
         None if tests is None else reading_section(tests, audit.click_rates.level),
         Section("warnings", "Warnings", cautions=warnings) if warnings else None,
@@ -75,13 +74,11 @@ def count_table(caption: str, what: str, unit: str, counts: Mapping[str, int]) -
     return Table((what, unit), rows, caption)
 
 
-def click_rate_figure(audit: "Audit") -> Figure:
+def click_rate_figure(rates: "ClickRates") -> Figure:
     """Clicks per impression by position, down to where clicks end."""
-    rates = audit.click_rates
     curve = Curve(rates.position, rates.rate, rates.low, rates.high).down_to(rates.drawn_depth)
     clicks = {"click rate": curve}
     caption = f"All sessions; {rates.level:.0%} intervals, clustered by query."
-    shown = {str(k): f"{n:,}" for k, n in zip(rates.position, rates.impressions, strict=True)}
     return curve_figure(
         "click-rate",
         "Click rate",
@@ -89,9 +86,9 @@ def click_rate_figure(audit: "Audit") -> Figure:
         y_title="clicks per impression",
         description=f"Click rate by position. {range_words(clicks, percent_values=True)}",
         caption=(caption, rates.not_drawn),
-        table=with_column(curve_table(clicks, 4), "shown", shown),
+        table=rates.table(),
         decimals=4,
-        in_text=f"Clicks per impression, {rates.level:.0%} intervals clustered by query",
+        in_text=rates.view()[0].title,
     )
 
 

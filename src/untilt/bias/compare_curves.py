@@ -15,7 +15,7 @@ Two answers from the same clicks: the score of each curve, paired by query, and 
 curve that fits best, pi_k proportional to n_k theta_k^p. p below 1: the curve is too steep.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,7 +23,6 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, handed_over, sum_by
 from untilt._core.ascent import short_steps
-from untilt._core.printed import as_table
 from untilt._core.statistics import MeanEstimate, effective_units, jackknife_error, weighted_mean
 from untilt.bias.curve import PositionBias
 from untilt.bias.given import BiasLike, GivenCurve, as_examination, numbered_for
@@ -32,6 +31,7 @@ from untilt.data.counts import PositionCounts, position_counts
 from untilt.data.layout import Layout
 from untilt.errors import OptionError
 from untilt.facts import Fact, note, warning
+from untilt.views import Entries, Section, Table, View
 
 TOO_FLAT = warning(
     "bias.curve-too-flat",
@@ -100,7 +100,7 @@ class CurveEntry:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CurveComparison:
+class CurveComparison(Entries[CurveEntry], View):
     """Curves compared on the same clicks: `comparison["given"].power`, `comparison.best`.
 
     Parameters
@@ -140,18 +140,17 @@ class CurveComparison:
             f"{', '.join(entry.name for entry in self.entries) or 'none'}."
         )
 
-    def __iter__(self) -> Iterator[CurveEntry]:
-        return iter(self.entries)
-
-    def __repr__(self) -> str:
+    def view(self) -> list[Section]:
+        """The scores, best first, and the power of each that would fit."""
+        title = f"{self.n_clicks:,.0f} clicks on {self.n_documents:,} documents that moved"
         if not self.possible:
-            return str(CURVE_NOTHING_MOVED(n_clicks=self.n_clicks))
-        rows = [
+            return [Section("curves", title, (CURVE_NOTHING_MOVED(n_clicks=self.n_clicks),))]
+        rows = tuple(
             (each.name, f"{each.score:.5f}", repr(each.gap), repr(each.power))
             for each in sorted(self.entries, key=lambda entry: -entry.score)
-        ]
-        head = f"{self.n_clicks:,.0f} clicks on {self.n_documents:,} documents that moved"
-        return f"{head}\n{as_table(('curve', 'score', 'to best', 'power that fits'), rows)}"
+        )
+        table = Table(("curve", "score", "to best", "power that fits"), rows)
+        return [Section("curves", title, tables=(table,))]
 
 
 def compare_curves(log: ClickLog, curves: Mapping[str, BiasLike]) -> CurveComparison:

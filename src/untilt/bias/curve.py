@@ -16,7 +16,8 @@ from untilt._core.statistics import Interval, normal_quantile
 from untilt.catalog import storable
 from untilt.data.layout import AnyLayout, ContextCells, Grid, Layout, Slots
 from untilt.errors import DepthError, OptionError, ShapeError
-from untilt.facts import Fact, as_fact, as_facts, note, positions_text, warning
+from untilt.facts import Fact, as_fact, as_facts, note, phrase, warning
+from untilt.views import Section, Table, View
 
 if TYPE_CHECKING:
     import altair as alt
@@ -141,7 +142,7 @@ AGAIN = "Write it with bias.save(path); a curve of your own goes into ut.KnownBi
 
 @storable
 @dataclass(frozen=True, eq=False, repr=False, init=False)
-class PositionBias(Portable):
+class PositionBias(Portable, View):
     """Examination probability by position, with standard errors and where they come from.
 
     P(click at k) = theta_k gamma under the position-based model; with trust bias
@@ -542,33 +543,35 @@ class PositionBias(Portable):
             record, cls, kind=KIND, version=VERSION, where=where, again=AGAIN, strict=False
         )
 
-    def __repr__(self) -> str:
-        scale = f"relative to position {self.positions()[0]}" if self.relative else "absolute"
-        lines = [f"PositionBias by {self.method}, {scale} ({self.status})"]
-        if self.effective_queries is not None:
-            lines.append(
-                f"  effective queries {self.effective_queries:,.1f}, where they are fewest"
-            )
-        for context, curve in self.contexts.items():
-            lines.append(f"  {context}")
-            lines += curve._lines()
-        return "\n".join(lines if self.contexts else [*lines, *self._lines()])
+    def table(self, depth: int | None = None, caption: str = "") -> Table:
+        """A row for each of positions 1..depth; where not given, down to the last that is known."""
+        more = [("eps+", self.eps_plus, ".3f"), ("eps-", self.eps_minus, ".3f")]
+        more += [("queries", self.effective_at, ",.1f")]
+        known = [(name, values, form) for name, values, form in more if values is not None]
+        positions = self.positions(depth or self.known_depth)
+        place = self.layout.name if self.layout else str
+        rows = tuple(
+            (place(k), *self.text(k), *(format(values[k - 1], form) for _, values, form in known))
+            for k in positions
+        )
+        header = ("position", "theta", "interval", *(name for name, *_ in known))
+        drawn = [theta for _, theta, *_ in self.drawn_curve().points()]
+        return Table(header, rows, caption, (), bars=tuple(drawn[k - 1] for k in positions))
 
-    def _lines(self) -> list[str]:
-        """One line for each position."""
-        lines = []
-        for k in self.positions(self.known_depth):
-            theta, interval = self.text(k, decimals=3)
-            named = f"{k:>3}" if not isinstance(self.layout, Grid) else f"{self.layout.name(k):<18}"
-            interval = interval and f"  {interval}"
-            trust = ""
-            if self.eps_plus is not None and self.eps_minus is not None:
-                trust = f"  eps+ {self.eps_plus[k - 1]:.3f}  eps- {self.eps_minus[k - 1]:.3f}"
-            lines.append(f"  {named}  {theta}{interval}{trust}")
-        if self.known_depth < self.depth:
-            rest = positions_text(range(self.known_depth + 1, self.depth + 1))
-            lines.append(f"  {rest} not known")
-        return lines
+    def view(self, depth: int | None = None) -> list[Section]:
+        """The curve, or that of each context, and what it rests on."""
+        scale = f"relative to position {self.positions()[0]}" if self.relative else "absolute"
+        known = NO_INTERVAL if self.estimated else GIVEN
+        interval = f"{self.level:.0%} interval" if self.has_interval else known
+        told = f"{scale} ({interval})"
+        title = phrase("Examination by {method:method}, {told}", method=self.method, told=told)
+        curves = self.contexts or {"": self}
+        tables = tuple(curve.table(depth, name) for name, curve in curves.items())
+        below = range(self.known_depth + 1, self.depth + 1)
+        unknown = (phrase("{below:positions} not known", below=below),) if below else ()
+        beliefs = (phrase("It assumes that {belief}.", belief=each) for each in self.assumes)
+        said = (self.status, *unknown, *beliefs)
+        return [Section("examination", title, tables=tables, notes=said)]
 
 
 def affine_curves(

@@ -26,6 +26,7 @@ from untilt.bias.log_ratios import (
 from untilt.data.layout import Grid, Layout, Slots
 from untilt.errors import DepthError, OptionError
 from untilt.facts import Fact, joined, note, warning
+from untilt.views import Section, Table, View
 
 QUADRATIC_WITHOUT = note(
     "bias.quadratic-fitted", "fits with p {p_value:.2g}; left out as outliers: {outliers:positions}"
@@ -390,7 +391,7 @@ NO_VARIANCE = 1e-10
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class BiasComparison(Portable):
+class BiasComparison(Portable, View):
     """Two curves, ratio by ratio to position 1, and a test of the hypothesis that they are equal.
 
     Parameters
@@ -422,21 +423,22 @@ class BiasComparison(Portable):
         """Whether the test leaves it possible that the curves are the same."""
         return self.p_value >= 1 - self.level
 
-    def __repr__(self) -> str:
+    def view(self) -> list[Section]:
+        """Whether they differ, and the ratio of the two at each position."""
         verdict = "may be the same" if self.equal else "differ"
         where = ", ".join(map(str, self.differing)) or "no single position"
-        lines = [
+        title = (
             f"{self.first} and {self.second} {verdict}: chi-square {self.chi_square:.1f} on "
-            f"{self.degrees_of_freedom} degrees of freedom, p {self.p_value:.2g}",
-            f"  differing at {1 - self.level:.0%}: {where}",
-        ]
-        for k, gap, error, p in zip(
-            self.position, self.difference, self.std_error, self.p_values, strict=True
-        ):
-            lines.append(
-                f"  {k:>3}  ratio of the two {np.exp(gap):.3f}  log +- {error:.3f}  p {p:.2g}"
-            )
-        return "\n".join(lines)
+            f"{self.degrees_of_freedom} degrees of freedom, p {self.p_value:.2g}"
+        )
+        columns = (self.position, self.difference, self.std_error, self.p_values)
+        rows = tuple(
+            (str(k), f"{np.exp(gap):.3f}", f"{error:.3f}", f"{p:.2g}")
+            for k, gap, error, p in zip(*columns, strict=True)
+        )
+        table = Table(("position", "ratio", "std error of its log", "p"), rows, text_columns=())
+        differing = f"differing at {1 - self.level:.0%}: {where}"
+        return [Section("compared", title, (differing,), tables=(table,))]
 
 
 def compare(first: PositionBias, second: PositionBias, *, level: float = 0.95) -> BiasComparison:

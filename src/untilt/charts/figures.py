@@ -1,7 +1,6 @@
 """Charts with their words and tables, as sections of a view hold them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -96,13 +95,6 @@ def curve_table(curves: Curves, decimals: int, first: str = "position") -> Table
     )
     bars = tuple(columns[0][0][k][0] for k in known) if len(curves) == 1 else ()
     return Table(tuple(header), rows, text_columns=(), bars=bars)
-
-
-def with_column(table: Table, name: str, cells: Mapping[str, str]) -> Table:
-    """The table with one more column after the first, whose cells name the row."""
-    first, *others = table.header
-    rows = tuple((row[0], cells.get(row[0], ""), *row[1:]) for row in table.rows)
-    return replace(table, header=(first, name, *others), rows=rows)
 
 
 def curve_cell(point: Sequence[float | None] | None, j: int, decimals: int) -> str:

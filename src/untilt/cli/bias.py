@@ -13,7 +13,6 @@ from untilt.cli.declared import file_option, option, out_option
 from untilt.errors import IdentifiabilityError, OptionError, check_share
 from untilt.evaluation.options import LevelOptions
 from untilt.facts import codes, phrase
-from untilt.views import bar
 
 if TYPE_CHECKING:
     from untilt.bias.curve import PositionBias
@@ -82,10 +81,20 @@ def bias(
     named = phrase("{method:method}", method=chosen.__name__)
     with progress(f"estimating the bias by {output.said(named)}"):
         found = _shaped(estimator.fit(clicks).bias_, shape)
-    _report(output, found, clicks)
-    by_context = _report_contexts(output, estimator)
-    if by_context and shape == "none":
-        found = _in_one(estimator.curves_) or found
+    names = "method examination std_error low high has_interval eps_plus eps_minus level relative"
+    output.record(
+        positions=found.positions(),
+        effective_queries_by_position=found.effective_at,
+        **attributes(found, f"{names} eta effective_queries assumes status"),
+    )
+    rates = clicks.ctr_by_position()
+    by_context = _by_context(output, estimator)
+    if not by_context or shape != "none":
+        output.show(found.view(rates.drawn_depth))
+    if by_context:
+        output.show(estimator.curves_.view(rates.drawn_depth))
+        found = found if shape != "none" else _in_one(estimator.curves_) or found
+    output.points([] if rates.not_drawn is None else [rates.not_drawn])
     if out is not None:
         found.save(out)
         output.record(out=out)
@@ -180,36 +189,6 @@ def _shaped(found: "PositionBias", shape: Shape) -> "PositionBias":
     return found.fit_power_law() if shape == "power-law" else found
 
 
-def _report(out: Output, found: "PositionBias", log: "ClickLog") -> None:
-    names = "method examination std_error low high has_interval eps_plus eps_minus level relative"
-    out.record(
-        positions=found.positions(),
-        effective_queries_by_position=found.effective_at,
-        **attributes(found, f"{names} eta effective_queries assumes status"),
-    )
-    from untilt.bias.curve import NO_INTERVAL
-
-    scale = f"relative to position {found.positions()[0]}" if found.relative else "absolute"
-    interval = f"{found.level:.0%} interval" if found.has_interval else NO_INTERVAL
-    out.heading(
-        phrase(
-            "examination by {method:method}, {scale} ({interval})",
-            method=found.method,
-            scale=scale,
-            interval=interval,
-        )
-    )
-    from untilt._core.words import sentence
-
-    rates = log.ctr_by_position()
-    out.table(*_table(found, rates.drawn_depth))
-    out.heading("worth knowing")
-    status = sentence(out.said(found.status))
-    cut = [] if rates.not_drawn is None else [sentence(out.said(rates.not_drawn))]
-    beliefs = [phrase("It assumes that {belief}.", belief=each) for each in found.assumes]
-    out.points([status, *cut, *beliefs])
-
-
 def _in_one(curves: Any) -> "PositionBias | None":
     """All curves as one bias; None where there are too many, or they are a network's."""
     from untilt.bias.contextual.curves import MOST_CONTEXTS, LinearCurves
@@ -218,7 +197,7 @@ def _in_one(curves: Any) -> "PositionBias | None":
     return curves.by_context() if few else None
 
 
-def _report_contexts(out: Output, estimator: Any) -> "dict[str, PositionBias]":
+def _by_context(out: Output, estimator: Any) -> "dict[str, PositionBias]":
     """A curve for each context, or for thirds of the sessions where there are many contexts."""
     from untilt.bias.contextual.curves import ContextualCurve
 
@@ -235,40 +214,7 @@ def _report_contexts(out: Output, estimator: Any) -> "dict[str, PositionBias]":
             for name, (sessions, curve) in examples.items()
         ]
     )
-    for name, (sessions, curve) in examples.items():
-        out.heading(f"{name} ({sessions:,.0f} sessions)")
-        out.table(*_table(curve))
     return {name: curve for name, (_, curve) in examples.items()}
-
-
-def _place(found: "PositionBias", position: int) -> str:
-    """A position as the table names it."""
-    layout = found.layout
-    return (layout.name(position) if layout else str(position)).rjust(8)
-
-
-def _table(
-    found: "PositionBias", depth: int | None = None
-) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Columns and rows of positions 1..depth; the JSON has all."""
-    trust = found.has_trust
-    drawn = [theta for _, theta, *_ in found.drawn_curve().points()]
-    queries = found.effective_at
-    named = (*(("eps+", "eps-") if trust else ()), *(("queries",) if queries is not None else ()))
-    columns = ("position", "theta", "interval", *named, "")
-    largest = max((theta for theta in drawn if theta is not None), default=0.0)
-    rows = []
-    for k in found.positions(depth or found.known_depth):
-        theta, ends = found.text(k)
-        noise: tuple[str, ...] = ()
-        if found.eps_plus is not None and found.eps_minus is not None:
-            noise = (f"{found.eps_plus[k - 1]:.3f}", f"{found.eps_minus[k - 1]:.3f}")
-        if queries is not None:
-            noise += (f"{queries[k - 1]:,.1f}",)
-        value = drawn[k - 1]
-        length = "" if value is None else bar(value, largest)
-        rows.append((_place(found, k), theta, ends, *noise, length))
-    return columns, rows
 
 
 def _draw(
@@ -375,32 +321,7 @@ def _report_models(out: Output, comparison: "ModelComparison") -> None:
             "codes": codes(advice.sentences),
         },
     )
-    out.heading(f"held-out sessions, best first ({comparison.level:.0%} intervals)")
-    out.table(
-        ("model", "log-likelihood", "perplexity", "conditional", "minus pbm"),
-        [_model_row(entry) for entry in comparison.ranked],
-    )
-    notes = [
-        *(() if advice is None else advice.sentences),
-        *comparison.order_notes,
-        *comparison.ruled_out,
-        *comparison.left_out.values(),
-    ]
-    if notes:
-        out.heading("what this means")
-        out.points(notes)
-
-
-def _model_row(entry: "ModelQuality") -> tuple[str, ...]:
-    """The value, and half the width of its interval: whole intervals do not fit a terminal."""
-    figures = (entry.log_likelihood, entry.perplexity, entry.conditional_perplexity)
-    gain = "" if entry.gain is None else _short(entry.gain, sign="+")
-    return entry.name, *map(_short, figures), gain
-
-
-def _short(figure: "Measured", *, sign: str = "") -> str:
-    half = (figure.interval.high - figure.interval.low) / 2
-    return f"{figure.value:{sign}.3f} ± {half:.3f}"
+    out.show(comparison.view())
 
 
 def _entry_record(entry: "ModelQuality") -> dict[str, object]:

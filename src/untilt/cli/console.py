@@ -25,7 +25,7 @@ from untilt._core.progress import showing_progress
 from untilt._core.words import sentence
 from untilt.cli.wording import current_voice
 from untilt.facts import Command, Fact
-from untilt.views import bar, show
+from untilt.views import show
 
 if TYPE_CHECKING:
     from untilt.data.counts import ClickRates
@@ -231,28 +231,6 @@ def plain(value: Any, said: Callable[[str], str] = str) -> Any:
 def attributes(value: Any, names: str) -> dict[str, Any]:
     """Attributes of a value by their names, with a space between, for a record."""
     return {name: getattr(value, name) for name in names.split()}
-
-
-COLUMNS = ("position", "shown", "rate", "interval", "")
-
-
-def rates_table(rates: "ClickRates") -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Columns and rows down to where clicks end (`drawn_depth`); the JSON has all positions."""
-    largest = max(rates.rate[rates.impressions > 0], default=0.0)
-    rows: list[tuple[str, ...]] = [
-        (
-            f"{position:>8}",
-            f"{shown:,}",
-            f"{rate:.4f}",
-            f"[{low:.4f}, {high:.4f}]",
-            bar(rate, largest),
-        )
-        for position, shown, rate, low, high in zip(
-            rates.position, rates.impressions, rates.rate, rates.low, rates.high, strict=True
-        )
-        if shown and position <= rates.drawn_depth
-    ]
-    return COLUMNS, rows
 
 
 def rates_record(rates: "ClickRates") -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The steps of the demo, each a small function that says what it does and hands on what it made."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,9 @@ from untilt._core.arrays import FloatArray
 from untilt._core.codec import to_plain
 from untilt._core.progress import progress
 from untilt._core.random import child_generator
-from untilt.cli.console import Output, rates_record, rates_table
+from untilt.cli.console import Output, rates_record
 from untilt.data.judged import JudgedLists
-from untilt.evaluation.judged import Evaluation, evaluate
+from untilt.evaluation.judged import Evaluation, evaluate, systems_by_labels
 from untilt.rankers.trees.lambdamart import LambdaMART
 from untilt.simulation.protocols import Harvest
 from untilt.simulation.simulate import Simulation, simulate
@@ -91,7 +91,7 @@ def look_at_clicks(out: Output, simulation: Simulation) -> None:
     rates = simulation.log.ctr_by_position()
     relevance = _relevance_by_position(simulation)
     out.heading("3. What the clicks look like")
-    out.table(*rates_table(rates))
+    out.show(rates.view())
     out.say(
         f"The first position gets {rates.rate[0] / rates.rate[-1]:.0f} times the clicks of the "
         f"last, but what it shows is only {relevance[0] / relevance[-1]:.1f} times as relevant. "
@@ -129,18 +129,9 @@ def compare_curves(out: Output, simulation: Simulation, result: RunResult) -> No
     bias, truth = result.bias, simulation.truth.examination
     true = truth[: bias.depth] / truth[0]
     out.heading(f"5. Was it right? Examination by {bias.method}, against the truth")
-    rows = []
-    for k, (estimate, value) in enumerate(zip(bias.examination, true, strict=True), start=1):
-        interval = bias.interval(k)
-        rows.append(
-            (
-                f"{k:>8}",
-                f"{estimate:.3f}",
-                f"[{interval.low:.3f}, {interval.high:.3f}]",
-                f"{value:.3f}",
-            )
-        )
-    out.table(("position", "estimated", "95% interval", "true"), rows)
+    table = bias.table()
+    rows = [(*row, f"{value:.4f}") for row, value in zip(table.rows, true, strict=False)]
+    out.table((*table.header, "true"), rows, table.text_columns)
     out.record(examination={"estimated": bias.examination, "true": true})
 
 
@@ -157,18 +148,11 @@ def compare_with_labels(
     estimates = {name: each[METRIC] for name, each in quality.items()}
     answer = result.decision.answer
     chosen = RAW if answer is None else answer.new.system
-    out.heading("6. Was it better? By the labels of queries set aside, which real logs do not have")
-    out.table(
-        ("ranker", METRIC, "95% interval"),
-        [
-            (
-                name + (" *" if name == chosen else ""),
-                f"{e.value:.3f}",
-                f"[{e.interval.low:.3f}, {e.interval.high:.3f}]",
-            )
-            for name, e in estimates.items()
-        ],
+    (section,) = systems_by_labels(
+        {name + " *" * (name == chosen): each for name, each in quality.items()}, METRIC
     )
+    title = f"6. Was it better? {METRIC} by labels of queries set aside; real logs have none"
+    out.show([replace(section, title=title, cautions=())])
     out.record(quality={name: each.to_dict()[METRIC] for name, each in quality.items()})
     clicks, new, labels = (estimates[name].value for name in (RAW, chosen, "labels"))
     if labels > clicks:

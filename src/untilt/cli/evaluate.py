@@ -12,7 +12,6 @@ from untilt.cli.console import Output
 from untilt.cli.declared import PLOT, argument, file_option, option
 from untilt.errors import OptionError
 from untilt.evaluation.options import JudgingOptions, LevelOptions
-from untilt.facts import phrase
 
 if TYPE_CHECKING:
     from untilt.data.clicklog import ClickLog
@@ -216,7 +215,7 @@ def _by_labels(
 ) -> None:  # fmt: skip
     from untilt.data.letor.read_letor import read_letor
     from untilt.evaluation.judged import evaluate as by_labels
-    from untilt.evaluation.unshown import unshown_table
+    from untilt.evaluation.judged import systems_by_labels
 
     if not systems:
         raise OptionError("nothing to evaluate on labels: give --ranker FILE.")
@@ -227,28 +226,8 @@ def _by_labels(
         for name, each in systems.items()
     }
     out.record(judged=path, systems={name: each.to_dict() for name, each in results.items()})
-    out.heading(f"{metric} by labels, {judged.n_queries:,} queries")
-    rows = []
-    for name, each in results.items():
-        mean = each[metric]
-        rows.append((name, f"{mean.value:.4f}", f"{mean.std_error:.4f}", f"{mean.interval:.4f}"))
-    out.table(("system", "mean", "std error", f"{level:.0%} interval"), rows)
-    unshown = {name: each[metric].unshown for name, each in results.items()}
-    known = {name: each for name, each in unshown.items() if each is not None}
-    if known:
-        out.heading("What the log never showed")
-        out.table(*unshown_table(known))
-    warnings = {name: each.warnings for name, each in results.items() if each.warnings}
-    out.record(warnings=warnings)
-    if warnings:
-        out.heading("Beware")
-        out.points(
-            [
-                phrase("{name}: {warning}", name=name, warning=each)
-                for name, facts in warnings.items()
-                for each in facts
-            ]
-        )
+    out.record(warnings={name: each.warnings for name, each in results.items() if each.warnings})
+    out.show(systems_by_labels(results, metric))
 
 
 def draw_estimates(

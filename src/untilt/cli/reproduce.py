@@ -1,5 +1,6 @@
 """`untilt reproduce`: a table or figure of the literature, run here."""
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from untilt.cli.declared import FORCE, Writes, argument, option, out_option
 from untilt.errors import OptionError
 from untilt.facts import warning
 from untilt.papers.layouts import LAYOUTS, MADE
+from untilt.views import Section, text
 
 if TYPE_CHECKING:
     from untilt._core.statistics import Interval
@@ -161,17 +163,14 @@ def _run(
 def _report(
     output: Output, what: "ReproductionPlan", summary: "Summary", decided: "list[Verdict]"
 ) -> None:
-    from untilt._core.printed import as_table
     from untilt.papers.chart import tables_of
     from untilt.papers.page import setting
 
     output.say(setting(what, summary))
     for table in tables_of(summary):
-        output.heading(table.title)
-        if not output.as_json:
-            typer.echo(
-                as_table(table.columns, table.rows)
-            )  # not cut to the width of a terminal that is none
+        section = Section("results", table.caption, tables=(replace(table, caption=""),))
+        if not output.as_json:  # not cut to the width of a terminal that is none
+            typer.echo(f"\n{text([section])}")
     if decided:
         output.heading("what the document claims")
         output.points([f"{each.verdict}: {each.claim.text} {each.sentence}." for each in decided])

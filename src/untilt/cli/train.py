@@ -256,22 +256,9 @@ def _candidates(
 
 
 def _report_selected(out: Output, selection: "Selection", path: Path) -> None:
-    estimates = selection.estimates
-    record_estimates(out, estimates)
+    record_estimates(out, selection.estimates)
     out.record(
         ranker=path, best=selection.best, within_noise=selection.within_noise, order=selection.order
     )
-    by = estimates.metric if selection.likelihood is None else "likelihood"
-    out.heading(f"Candidates by {by} on held-out clicks, best first")
-    out.table(*selection.table())
-    unshown = estimates.unshown_table()
-    if unshown is not None:
-        out.heading("All candidates ranked: what was never shown, and its worth")
-        out.table(*unshown)
-    out.say(estimates.baseline)
-    if any(each.resumed for each in selection.fitted.values()):
-        out.say("* fitted by an earlier run")
-    near = ", ".join(selection.within_noise)
-    out.say(f"\nChosen: {selection.best}" + (f"; within noise of it: {near}" if near else ""))
-    out.points(estimates.notes())
+    out.show(selection.view())
     out.say(f"Saved to {path}.")

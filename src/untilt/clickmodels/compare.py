@@ -23,7 +23,6 @@ from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.estimator import clone
 from untilt._core.portable import Portable
-from untilt._core.printed import Cells, as_table
 from untilt._core.progress import track
 from untilt._core.random import Seed, generator
 from untilt._core.statistics import Interval, bootstrap_weights, check_level
@@ -34,7 +33,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, check_choice, check_least, did_you_mean
 from untilt.facts import Fact, note, warning
-from untilt.views import Entries
+from untilt.views import Entries, Section, Table, View
 
 if TYPE_CHECKING:
     import altair as alt
@@ -97,12 +96,7 @@ class Measured:
     interval: Interval
 
     def __repr__(self) -> str:
-        return f"{self}"
-
-    def __format__(self, sign: str) -> str:
-        """The value and its interval, with the sign "+" where it is asked for."""
-        low, high = self.interval.low, self.interval.high
-        return f"{self.value:{sign}.4f} [{low:{sign}.4f}, {high:{sign}.4f}]"
+        return f"{self.value:.4f} {self.interval:.4f}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,7 +314,7 @@ class ModelQuality:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ModelComparison(Entries[ModelQuality]):
+class ModelComparison(Entries[ModelQuality], View):
     """Models on the same held-out sessions; look one up by name: comparison["ubm"].
 
     `left_out` says of each model that was not fitted why; `sessions_per_query` is of the training
@@ -349,7 +343,7 @@ class ModelComparison(Entries[ModelQuality]):
     @property
     def best(self) -> ModelQuality:
         """The highest held-out likelihood."""
-        return max(self.entries, key=lambda entry: entry.log_likelihood.value)
+        return self.ranked[0]
 
     @property
     def ranked(self) -> list[ModelQuality]:
@@ -379,30 +373,34 @@ class ModelComparison(Entries[ModelQuality]):
             return (FEW_SESSIONS(sessions=self.sessions_per_query),)
         return ()
 
-    def table(self) -> Cells:
-        """Header and rows, best model first."""
+    def view(self) -> list[Section]:
+        """The models, best first, and what that means for a curve over positions."""
         judged = any(entry.relevance_correlation is not None for entry in self.entries)
-        header = ("model", "log-likelihood", "perplexity", "conditional", f"minus {self.reference}")
-        rows = [_row(entry, judged=judged) for entry in self.ranked]
-        return (*header, "relevance", "minus shown order") if judged else header, rows
-
-    def __repr__(self) -> str:
-        return (
-            f"ModelComparison on {self.n_sessions:,} held-out sessions, {self.level:.0%} intervals "
-            f"drawn by {self.unit} ({self.n_units:,})\n{as_table(*self.table())}"
-            + "".join(f"\n{note}" for note in self.order_notes)
+        header = ["model", "log-likelihood", "perplexity", "conditional", f"minus {self.reference}"]
+        header += ["relevance", "minus shown order"] if judged else []
+        table = Table(tuple(header), tuple(_row(entry, judged=judged) for entry in self.ranked))
+        title = (
+            f"{self.n_sessions:,} held-out sessions, best first ({self.level:.0%} intervals drawn "
+            f"by {self.unit}, {self.n_units:,})"
         )
+        advice = advise(self)
+        told = () if advice is None else advice.sentences
+        notes = (*told, *self.order_notes, *self.ruled_out, *self.left_out.values())
+        return [Section("click-models", title, tables=(table,), notes=notes)]
 
 
 def _row(entry: ModelQuality, *, judged: bool) -> tuple[str, ...]:
-    figures = [entry.log_likelihood, entry.perplexity, entry.conditional_perplexity]
-    more = [entry.relevance_correlation, entry.order_gain] if judged else []
-    return (
-        entry.name,
-        *map(repr, figures),
-        "" if entry.gain is None else f"{entry.gain:+}",
-        *("" if each is None else repr(each) for each in more),
-    )
+    """Values, each with half the width of its interval: whole ones do not fit a terminal."""
+    values = (entry.log_likelihood, entry.perplexity, entry.conditional_perplexity)
+    more = (_short(entry.relevance_correlation), _short(entry.order_gain, "+")) if judged else ()
+    return entry.name, *map(_short, values), _short(entry.gain, "+"), *more
+
+
+def _short(figure: Measured | None, sign: str = "") -> str:
+    if figure is None:
+        return ""
+    half = (figure.interval.high - figure.interval.low) / 2
+    return f"{figure.value:{sign}.3f} ± {half:.3f}"
 
 
 def compare_click_models(
@@ -679,8 +677,7 @@ def perplexity_chart(comparison: ModelComparison) -> "alt.LayerChart | alt.VConc
     from untilt.charts.curves import Curve, curves_chart
     from untilt.charts.theme import MOST_SERIES, finished, panel_title
 
-    ranked = sorted(comparison, key=lambda entry: -entry.log_likelihood.value)
-    drawn = [entry for entry in ranked if entry.ruled_out == 0]
+    drawn = [entry for entry in comparison.ranked if entry.ruled_out == 0]
     if not drawn:
         raise OptionError(
             "every model ruled out something that happened, so there is no perplexity to draw. "

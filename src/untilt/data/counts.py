@@ -26,6 +26,7 @@ from untilt._core.portable import Portable
 from untilt._core.sorting import counting_order
 from untilt._core.statistics import normal_quantile, wilson_interval
 from untilt.facts import Fact, note, positions_text
+from untilt.views import Section, Table, View
 
 if TYPE_CHECKING:
     import altair as alt
@@ -171,12 +172,11 @@ class PositionCounts(Portable):
             for values in (self.impressions, self.clicks)
         )
         used = np.flatnonzero(impressions)
+        cells = np.bincount(used // self.depth, minlength=n_groups)
         number = handed_over(np.arange(n_groups))
         return replace(
             self,
-            indptr=handed_over(
-                ragged.indptr_of(np.bincount(used // self.depth, minlength=n_groups))
-            ),
+            indptr=handed_over(ragged.indptr_of(cells)),
             query=number,
             document=number,
             position=handed_over((used % self.depth + 1).astype(np.int32)),
@@ -340,7 +340,7 @@ ALWAYS_DRAWN = 20  # positions that are printed and drawn whatever their clicks
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ClickRates(Portable):
+class ClickRates(Portable, View):
     """Clicks (or summed label), impressions and mean label at positions 1..K, with intervals.
 
     The standard error is clustered by query: sessions of one query are alike, so they are not
@@ -395,19 +395,22 @@ class ClickRates(Portable):
 
         curve = Curve(self.position, self.rate, self.low, self.high).down_to(self.drawn_depth)
         chart = curves_chart({"click rate": curve}, value_title="clicks per impression")
-        notes = [f"band: {self.level:.0%} interval, clustered by query"]
-        notes += [] if self.not_drawn is None else [self.not_drawn]
-        return finished(chart, title=title, subtitle=notes)
+        notes = (f"band: {self.level:.0%} interval, clustered by query", self.not_drawn)
+        return finished(chart, title=title, subtitle=[each for each in notes if each])
 
-    def __repr__(self) -> str:
-        lines = [f"click rate by position ({self.level:.0%} interval clustered by query)"]
-        for k, n, rate, low, high in zip(
-            self.position, self.impressions, self.rate, self.low, self.high, strict=True
-        ):
-            if k <= self.drawn_depth:
-                lines.append(f"  {k:>3}  {rate:8.4f}  [{low:.4f}, {high:.4f}]  of {n:,}")
-        lines += [] if self.not_drawn is None else [f"  {self.not_drawn}"]
-        return "\n".join(lines)
+    def table(self) -> Table:
+        """A row for each position down to `drawn_depth`; the arrays have all."""
+        columns = (self.position, self.impressions, self.rate, self.low, self.high)
+        shown = [p for p in zip(*columns, strict=True) if p[1] and p[0] <= self.drawn_depth]
+        rows = tuple((str(k), f"{n:,}", *(f"{x:.4f}" for x in rate)) for k, n, *rate in shown)
+        header = ("position", "shown", "click rate", "low", "high")
+        return Table(header, rows, text_columns=(), bars=tuple(each[2] for each in shown))
+
+    def view(self) -> list[Section]:
+        """The click rates, and what is left out."""
+        title = f"Clicks per impression, {self.level:.0%} intervals clustered by query"
+        cut = () if self.not_drawn is None else (self.not_drawn,)
+        return [Section("click-rate", title, tables=(self.table(),), notes=cut)]
 
 
 def click_rates(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from untilt._core import words
 from untilt._core.arrays import FloatArray, check_same_shape
 from untilt._core.portable import Portable
 from untilt._core.statistics import check_level
@@ -20,6 +21,7 @@ from untilt.evaluation.evaluators import ClippedEvaluator, PolicyAwareEvaluator,
 from untilt.evaluation.pool import Among, Evaluator, Pool, parse_evaluator, pool_of, with_option
 from untilt.evaluation.slots import Discounts, MetricLike, RankMetric, slots_of
 from untilt.evaluation.systems import System, judged_by, named_systems, query_totals, system_scores
+from untilt.views import Section, Table, View
 
 if TYPE_CHECKING:
     import altair as alt
@@ -28,7 +30,7 @@ STEPS = 20
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ClipCurve(Portable):
+class ClipCurve(Portable, View):
     r"""The estimate of one system at several clips tau; the first is no clip at all.
 
     `mse` estimates the mean squared error. V(0) is unbiased where the curve is right, so the
@@ -83,19 +85,22 @@ class ClipCurve(Portable):
             "estimated squared error",
         )
 
-    def __repr__(self) -> str:
-        rows = zip(
-            self.clip, self.value, self.std_error, self.bias, self.mse, self.clipped_share,
-            strict=True,
-        )  # fmt: skip
-        return "\n".join(
-            [f"{self.metric} by clip, chosen {self.best:.3g}"]
-            + [
-                f"  {clip:8.4f}  {value:.4f} +- {error:.4f}  bias {bias:+.4f}  "
-                f"root mse {np.sqrt(mse):.4f}  {clipped:.0%} of clicks clipped"
-                for clip, value, error, bias, mse, clipped in rows
-            ]
+    @property
+    def table(self) -> Table:
+        """A row for each clip."""
+        errors = np.sqrt(self.mse)
+        columns = (self.clip, self.value, self.low, self.high, self.bias, errors)
+        rows = tuple(
+            (*(words.number(each, 4) for each in row), words.percent(clipped))
+            for *row, clipped in zip(*columns, self.clipped_share, strict=True)
         )
+        header = ("clip", "estimate", "low", "high", "clip's bias", "root mse", "clicks clipped")
+        return Table(header, rows, text_columns=())
+
+    def view(self) -> list[Section]:
+        """The estimate at each clip."""
+        title = f"{self.metric} by clip, chosen {self.best:.3g}"
+        return [Section("clip", title, tables=(self.table,))]
 
 
 def clip_curve_evaluator(evaluator: str | Evaluator) -> Evaluator:

@@ -12,7 +12,7 @@ from untilt.charts.curves import Curve, XAxis
 from untilt.charts.figures import curve_figure, interval_figure
 from untilt.charts.intervals import Bar, tornado_chart
 from untilt.charts.theme import PAGE
-from untilt.evaluation.unshown import Bound, Unshown, unshown_table
+from untilt.evaluation.unshown import Bound
 from untilt.views import Figure, Section, Table
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def estimate_sections(
         if weights.largest > 0
         else ""
     )
-    unshown = {each.system: each.unshown for each in estimates if each.unshown is not None}
+    unshown = estimates.unshown_table()
     decide = () if comparison is None else comparison.warnings
     return [
         Section(
@@ -55,19 +55,10 @@ def estimate_sections(
             figures=()
             if comparison is None
             else (difference_figure(comparison, baseline=words.quoted(comparison.baseline)),),
-            tables=(
-                value_table(estimates.entries),
-                *([_unshown_table(unshown)] if unshown else []),
-            ),
+            tables=(value_table(estimates.entries), *([] if unshown is None else [unshown])),
             cautions=(*(e for e in decide if e not in estimates.warnings), *estimates.notes()),
         )
     ]
-
-
-def _unshown_table(unshown: Mapping[str, Unshown]) -> Table:
-    header, rows = unshown_table(unshown)
-    caption = "All candidates ranked: what was never shown, and its worth"
-    return Table(header, tuple(rows), caption)
 
 
 def _better(higher_is_better: bool, metric: str) -> str:
@@ -324,7 +315,8 @@ def sensitivity_section(
         if turning
         else "Within these ranges none flips the answer."
     )
-    notes = tuple(each.answer for each in found if each.flips_at is not None)
+    said = (each for each in found if each.flips_at is not None or each.name == "attention")
+    notes = tuple(each.answer for each in said)
     figures = (figure,) if found.causes else ()
     return Section("sensitivity", title, (text,), figures=figures, notes=notes)
 
@@ -338,10 +330,6 @@ def clip_section(curve: "ClipCurve", system: str, *, evaluator: str, clip: float
         f"{metric} of {system} by clip: "
         f"{words.number(curve.value[0])} at {words.number(curve.clip[0])}, "
         f"{words.number(curve.value[-1])} at {words.number(curve.clip[-1])}."
-    )
-    rows = tuple(
-        (*(words.number(each, 4) for each in point), share)
-        for point, share in zip(estimates.points(), clipped, strict=True)
     )
     caption = [f"Band: {curve.level:.0%} interval, which does not know about the bias of a clip."]
     caption += ["Dashed: the clip used."] if clip else []
@@ -357,7 +345,7 @@ def clip_section(curve: "ClipCurve", system: str, *, evaluator: str, clip: float
         y_title=f"{metric} per session",
         description=description,
         caption=caption,
-        table=Table(("clip", "estimate", "low", "high", "clicks clipped"), rows, text_columns=()),
+        table=curve.table,
         decimals=4,
         x=XAxis("clip: what is smaller counts as this", "log"),
         from_zero=False,

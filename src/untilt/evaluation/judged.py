@@ -12,14 +12,21 @@ from scipy import special
 from untilt._core.arrays import AnyArray, BoolArray, FloatArray, frozen, handed_over
 from untilt._core.feature_table import predicted
 from untilt._core.portable import Portable
-from untilt._core.printed import as_table
 from untilt._core.statistics import Interval, MeanEstimate, check_level
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.data.seen import Overlap, has_memory, held_out_part, overlap_of
 from untilt.errors import OptionError, ShapeError, did_you_mean
-from untilt.evaluation.unshown import TOP, Bound, Unshown, labels_under, never_shown, top_places
-from untilt.facts import Fact, note, serious, warning
+from untilt.evaluation.unshown import (
+    TOP,
+    Bound,
+    Unshown,
+    labels_under,
+    never_shown,
+    top_places,
+    unshown_table,
+)
+from untilt.facts import Fact, note, phrase, serious, warning
 from untilt.metrics.metric import (
     Empty,
     Metric,
@@ -30,7 +37,7 @@ from untilt.metrics.metric import (
     parse_metrics,
     values_per_list,
 )
-from untilt.views import Entries
+from untilt.views import Entries, Section, Table, View
 
 UNSHOWN_JUDGED = warning(
     "estimate.unshown-judged",
@@ -365,7 +372,7 @@ class ByMetric(Entries[Entry]):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Evaluation(ByMetric[MetricEstimate], Portable):
+class Evaluation(ByMetric[MetricEstimate], Portable, View):
     """Metrics of one ranker on judged lists: `evaluation["ndcg@10"].value`.
 
     Queries are the independent units: intervals are Student's t over queries, over fewer in effect
@@ -426,47 +433,57 @@ class Evaluation(ByMetric[MetricEstimate], Portable):
             for entry in self
         }
 
-    def __repr__(self) -> str:
-        header = ("metric", "mean", "std error", f"{self.level:.0%} interval", "queries")
-        rows = [
-            (
-                _title(entry.metric),
-                f"{entry.value:.4f}",
-                f"{entry.std_error:.4f}",
-                f"{entry.interval:.4f}",
-                f"{entry.n_queries:,}{_effective(entry)}",
-            )
-            for entry in self
-        ]
+    def view(self) -> list[Section]:
+        """The means, and what to beware of."""
         title = (
             f"Evaluation on {len(self.query_id):,} judged queries "
             f"(ties: {self.ties}; queries without a relevant document: {self.empty})"
         )
-        notes = [f"! {warning}" for warning in self.warnings]
-        return "\n".join([title, as_table(header, rows), *notes])
+        means = _mean_table("metric", {_title(entry.metric): entry for entry in self}, self.level)
+        return [Section("judged", title, tables=(means,), cautions=self.warnings)]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison(ByMetric[MetricDifference]):
+class Comparison(ByMetric[MetricDifference], View):
     """First ranker minus second, metric by metric: `comparison["ndcg@10"].interval`."""
 
     entries: tuple[MetricDifference, ...]
     level: float
 
-    def __repr__(self) -> str:
+    def view(self) -> list[Section]:
+        """The differences with their intervals."""
         header = ("metric", "difference", "std error", f"{self.level:.0%} interval", "p")
-        rows = [
-            (
-                _title(entry.metric),
-                f"{entry.value:+.4f}",
-                f"{entry.std_error:.4f}",
-                f"{entry.interval:+.4f}",
-                f"{entry.p_value:.2g}",
-            )
-            for entry in self
-        ]
-        title = f"first minus second, paired over {len(self.entries[0].per_query):,} queries"
-        return f"Comparison, {title}\n{as_table(header, rows)}"
+        rows = tuple((_title(e.metric), *_cells(e, "+"), f"{e.p_value:.2g}") for e in self)
+        queries = len(self.entries[0].per_query)
+        title = f"Comparison, first minus second, paired over {queries:,} queries"
+        return [Section("judged-differences", title, tables=(Table(header, rows),))]
+
+
+def systems_by_labels(found: Mapping[str, Evaluation], metric: str | Metric) -> list[Section]:
+    """Several rankers on the same judged lists, by one metric."""
+    first, means = next(iter(found.values())), {name: each[metric] for name, each in found.items()}
+    unshown = {name: each.unshown for name, each in means.items() if each.unshown is not None}
+    values = _mean_table("system", means, first.level)
+    tables = (values, unshown_table(unshown)) if unshown else (values,)
+    cautions = tuple(
+        phrase("{name}: {warning}", name=name, warning=warning)
+        for name, each in found.items()
+        for warning in each.warnings
+    )
+    title = f"{metric} by labels, {len(first.query_id):,} queries"
+    return [Section("judged", title, tables=tables, cautions=cautions)]
+
+
+def _mean_table(what: str, means: Mapping[str, MetricEstimate], level: float) -> Table:
+    rows = tuple(
+        (name, *_cells(each), f"{each.n_queries:,}{_effective(each)}")
+        for name, each in means.items()
+    )
+    return Table((what, "mean", "std error", f"{level:.0%} interval", "queries"), rows)
+
+
+def _cells(entry: MetricEstimate, sign: str = "") -> tuple[str, str, str]:
+    return f"{entry.value:{sign}.4f}", f"{entry.std_error:.4f}", f"{entry.interval:{sign}.4f}"
 
 
 def _check_same_queries(first: "Evaluation", second: "Evaluation") -> None:

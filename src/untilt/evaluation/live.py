@@ -16,7 +16,6 @@ from scipy import special
 
 from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by, whole_numbers
-from untilt._core.printed import as_table
 from untilt._core.random import Seed, generator
 from untilt._core.statistics import (
     Interval,
@@ -32,7 +31,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.counts import clusters_of
 from untilt.errors import OptionError, check_choice, did_you_mean
 from untilt.evaluation.judged import WinSameLoss
-from untilt.views import Entries
+from untilt.views import Entries, Section, Table, View
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class FirstClickRatio:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FirstClicks(Entries[FirstClickRatio]):
+class FirstClicks(Entries[FirstClickRatio], View):
     """First-click ratios of two rankers of a log, by top: `result[3].increase`."""
 
     new: str
@@ -69,16 +68,10 @@ class FirstClicks(Entries[FirstClickRatio]):
         known = ", ".join(str(entry.top) for entry in self.entries)
         raise OptionError(f"the top {top} was not asked for. There are: {known}.")
 
-    def __repr__(self) -> str:
-        header = (
-            "first click in",
-            self.new,
-            self.old,
-            "increase",
-            f"{self.level:.0%} interval",
-            "p",
-        )
-        rows = [
+    def view(self) -> list[Section]:
+        """The ratios of both, and the increase with its interval."""
+        interval = f"{self.level:.0%} interval"
+        rows = tuple(
             (
                 f"the top {each.top}",
                 f"{each.new:.4f}",
@@ -88,13 +81,14 @@ class FirstClicks(Entries[FirstClickRatio]):
                 f"{each.p_value:.2g}",
             )
             for each in self.entries
-        ]
+        )
         new, old = self.n_sessions
         title = (
             f"First-click ratios of {new:,} sessions of {self.new} and {old:,} of {self.old}, "
             f"{self.n_queries:,} queries"
         )
-        return f"{title}\n{as_table(header, rows)}"
+        table = Table(("first click in", self.new, self.old, "increase", interval, "p"), rows)
+        return [Section("first-clicks", title, tables=(table,))]
 
 
 def first_clicks(

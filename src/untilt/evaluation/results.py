@@ -9,7 +9,6 @@ from scipy import special
 
 from untilt._core import words
 from untilt._core.arrays import FloatArray
-from untilt._core.printed import Cells
 from untilt._core.random import Seed
 from untilt._core.statistics import Interval, MeanEstimate, check_level, holm
 from untilt.errors import OptionError, check_choice, did_you_mean
@@ -28,7 +27,7 @@ from untilt.evaluation.uncertainty import (
 )
 from untilt.evaluation.unshown import Bound, Unshown, unshown_table
 from untilt.facts import Fact, phrase, serious
-from untilt.views import Entries, Section, View
+from untilt.views import Entries, Section, Table, View
 
 if TYPE_CHECKING:
     from untilt.evaluation.sensitivity import Sensitivity
@@ -388,8 +387,8 @@ class Estimates(Entries[Estimate], View):
             f"there is no system {system!r} here.{hint} There are: {', '.join(self.systems)}."
         )
 
-    def unshown_table(self) -> Cells | None:
-        """Header and rows of all candidates ranked: the share of top places, and both values."""
+    def unshown_table(self) -> Table | None:
+        """All candidates ranked: the share of top places, and both values."""
         found = {each.system: each.unshown for each in self if each.unshown is not None}
         return unshown_table(found) if found else None
 

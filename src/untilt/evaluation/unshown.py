@@ -11,11 +11,11 @@ import numpy as np
 
 from untilt._core import ragged
 from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from untilt._core.printed import Cells
 from untilt._core.statistics import Interval
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError
+from untilt.views import Table
 
 Worth = Literal["nothing", "as shown"]
 TOP = 10  # places looked at where a metric has no cut
@@ -68,9 +68,9 @@ class Unshown:
         return self.share > MOST and len(signs) > 1
 
 
-def unshown_table(found: Mapping[str, Unshown]) -> Cells:
-    """Header and rows: system, share of its top places and of the queries, value if ..."""
-    rows = [
+def unshown_table(found: Mapping[str, Unshown]) -> Table:
+    """By system: the share of its top places and of the queries, and the value if ..."""
+    rows = tuple(
         (
             name,
             f"{each.share:.1%}",
@@ -78,10 +78,11 @@ def unshown_table(found: Mapping[str, Unshown]) -> Cells:
             *(f"{end.value:.4f} {end.interval:.4f}" for end in (each.nothing, each.as_shown)),
         )
         for name, each in found.items()
-    ]
+    )
     top = max(each.top for each in found.values())
     places = ("system", f"never shown in top {top}", "in queries")
-    return (*places, "value if worth nothing", "if worth as much as shown"), rows
+    header = (*places, "value if worth nothing", "if worth as much as shown")
+    return Table(header, rows, "All candidates ranked: what was never shown, and its worth")
 
 
 # Judged lists: labels are known, and a log says which of their documents anybody was shown.

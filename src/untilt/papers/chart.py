@@ -1,6 +1,5 @@
 """An experiment as tables, for the screen and the page alike, and as a chart in its own form."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from untilt.charts.curves import Curve, XAxis, curves_chart
@@ -8,23 +7,15 @@ from untilt.charts.intervals import Bar, groups_chart, intervals_chart
 from untilt.charts.theme import finished, panel_title
 from untilt.papers.claims import Share, Summary, SummaryPoint
 from untilt.papers.schema import Panel, Value, named
+from untilt.views import Table
 
 if TYPE_CHECKING:
     import altair as alt
 
 
-@dataclass(frozen=True)
-class ChartTable:
-    """Columns and rows of text; the first column holds names."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-def tables_of(summary: Summary) -> list[ChartTable]:
+def tables_of(summary: Summary) -> list[Table]:
     """One table per panel, or per panel and metric where something varies along an axis."""
-    tables: list[ChartTable] = []
+    tables: list[Table] = []
     for panel in summary.experiment.panels:
         metrics = summary.metrics(panel)
         along = [metric for metric in metrics if summary.xs(panel, metric)]
@@ -36,7 +27,7 @@ def tables_of(summary: Summary) -> list[ChartTable]:
     return tables
 
 
-def _by_metric(summary: Summary, panel: Panel, metrics: list[str]) -> ChartTable:
+def _by_metric(summary: Summary, panel: Panel, metrics: list[str]) -> Table:
     """Methods down, metrics across; the document's figure and the shares of the gap beside."""
     rows = summary.experiment.rows_of(panel)
     main = metrics[0]
@@ -61,10 +52,10 @@ def _by_metric(summary: Summary, panel: Panel, metrics: list[str]) -> ChartTable
         if has_both:
             line += [_number(summary.reported_share(panel, row, main), digits=2)]
         lines.append(tuple(line))
-    return ChartTable(panel.name, tuple(columns), tuple(lines))
+    return Table(tuple(columns), tuple(lines), panel.name)
 
 
-def _reported(summary: Summary, panel: Panel, metrics: list[str]) -> list[ChartTable]:
+def _reported(summary: Summary, panel: Panel, metrics: list[str]) -> list[Table]:
     """All figures of the document, where it has more than the table above shows beside ours."""
     experiment, rows = summary.experiment, summary.experiment.rows_of(panel)
     sources = list(dict.fromkeys(each.source for each in experiment.reported))
@@ -84,10 +75,10 @@ def _reported(summary: Summary, panel: Panel, metrics: list[str]) -> list[ChartT
     ]
     where = f" ({sources[0]})" if len(sources) == 1 else ""
     title = f"{panel.name}: the figures of {experiment.document}{where}"
-    return [ChartTable(title, ("method", *names), tuple(lines))]
+    return [Table(("method", *names), tuple(lines), title)]
 
 
-def _by_x(summary: Summary, panel: Panel, metric: str) -> ChartTable:
+def _by_x(summary: Summary, panel: Panel, metric: str) -> Table:
     """Methods down, the values of the x axis across."""
     xs = summary.xs(panel, metric)
     axis = panel.sweep.title if panel.sweep is not None else panel.unit or "position"
@@ -98,7 +89,7 @@ def _by_x(summary: Summary, panel: Panel, metric: str) -> ChartTable:
         if summary.point(panel.name, row.name, metric, xs[0]) is not None
     ]
     title = f"{panel.name}: {metric} by {axis}"
-    return ChartTable(title, ("method", *(shown_x(x) for x in xs)), tuple(lines))
+    return Table(("method", *(shown_x(x) for x in xs)), tuple(lines), title)
 
 
 def shown_x(x: Value) -> str:

@@ -14,7 +14,7 @@ from untilt._core.files import replacing
 from untilt.catalog import default
 from untilt.charts.theme import save_chart
 from untilt.papers.cells import ReproductionPlan, ResultsFile, plan
-from untilt.papers.chart import ChartTable, chart_of, tables_of
+from untilt.papers.chart import chart_of, tables_of
 from untilt.papers.claims import FAILS, HOLDS, OPEN, Summary, Verdict, verdicts
 from untilt.papers.datasets import JudgedSource
 from untilt.papers.layouts import LAYOUTS, FileLayout, Form
@@ -28,6 +28,7 @@ from untilt.papers.schema import (
     named,
     names,
 )
+from untilt.views import Table
 
 VERDICTS = (HOLDS, FAILS, OPEN)
 NOT_RUN = "not run"
@@ -265,7 +266,7 @@ def _section(section: PaperSection) -> list[str]:
     if section.chart:
         lines += [f"![{summary.experiment.title}]({section.chart})", ""]
     for table in tables_of(summary):
-        lines += [f"**{table.title}**", "", *markdown(table), ""]
+        lines += [f"**{table.caption}**", "", *markdown(table), ""]
     for title, own in (("What the document claims", False), ("What we asked beside it", True)):
         decided = [each for each in verdicts(summary) if each.claim.own == own]
         lines += [f"### {title}", ""] if decided else []
@@ -358,10 +359,10 @@ def _has_trees(experiment: Experiment) -> bool:
     )
 
 
-def markdown(table: ChartTable) -> list[str]:
+def markdown(table: Table) -> list[str]:
     """A table in Markdown, numbers to the right."""
-    rule = "|" + "|".join(["---", *(["---:"] * (len(table.columns) - 1))]) + "|"
-    return [_line(table.columns), rule, *(_line(row) for row in table.rows)]
+    rule = "|" + "|".join(["---", *(["---:"] * (len(table.header) - 1))]) + "|"
+    return [_line(table.header), rule, *(_line(row) for row in table.rows)]
 
 
 def _line(cells: tuple[str, ...]) -> str:

@@ -5,6 +5,7 @@ Everything in it comes from the ranker: the same ranker gives the same bytes. Th
 """
 
 import json
+from dataclasses import replace
 from inspect import signature
 from typing import Any
 
@@ -80,24 +81,16 @@ def how_to_use(file: str) -> str:
 
 
 def bias_section(bias: PositionBias, told: tuple[str, ...], rest: str) -> Section:
-    """Examination by position with intervals; a pair of columns for each context."""
+    """Examination by position with intervals, for each context where there are several."""
     curves = bias.contexts or {"": bias}
     depth = max(each.known_depth for each in curves.values())
     shown = min(depth, MOST_POSITIONS)
-    interval = "bounds or interval" if bias.bounds is not None else f"{bias.level:.0%} interval"
-    columns = ["position"]
-    for name in curves:
-        of = f" ({name})" if name else ""
-        columns += [f"examination{of}", f"{interval}{of}"]
-    rows = tuple(
-        (str(k), *(cell for each in curves.values() for cell in each.text(k)))
-        for k in range(1, shown + 1)
-        if any(each.holds_results[k - 1] for each in curves.values())
-    )
     relative = bias.relative and bias.examination[0] == 1
     told += ("Position 1 counts as 1.",) if relative else ()
+    told += (f"Intervals are {bias.level:.0%} ones.",) if bias.has_interval else ()
     told += (f"Positions {shown + 1} to {depth} are {rest}.",) if shown < depth else ()
-    return Section("bias", "Position bias", told, tables=(Table(tuple(columns), rows),))
+    tables = (replace(each.table(shown, name), bars=()) for name, each in curves.items())
+    return Section("bias", "Position bias", told, tables=tuple(tables))
 
 
 def _data(ranker: Any, summary: dict[str, Any]) -> Section:

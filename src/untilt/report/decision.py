@@ -209,8 +209,6 @@ class Decision:
             return ()
         notes: list[str] = [*part.told]
         notes += [] if part.check is None else [str(part.check)]
-        attention = None if part.sensitivity is None else part.sensitivity.cause("attention")
-        notes += [] if attention is None else [attention.answer]
         if self.training is not None and part.chosen != self.training.chosen:
             folds = self.training.by_fold
             chosen = tuple(f"{name} in {folds.count(name)}" for name in dict.fromkeys(folds))

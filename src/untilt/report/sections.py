@@ -43,7 +43,7 @@ def position_section(data: Decision) -> Section | None:
         depth = rates.drawn_depth
         curve = Curve(rates.position, rates.rate, rates.low, rates.high).down_to(depth)
         told.append(_fall(curve, rates.clicks >= FEW_CLICKS, "is clicked"))
-        figures.append(click_rate_figure(audit))
+        figures.append(click_rate_figure(rates))
     if used is not None:
         mean = [used.bias, *used.bias.contexts.values()][-1]
         known = (mean.uncertainty <= MOST_CURVE_FACTOR) | (not mean.has_interval)
@@ -184,6 +184,7 @@ def _examination_figure(used: UsedBias, audit: Audit | None) -> Figure:
     if bias.estimated and not bias.has_interval:
         caption.append(f"{bias.method}: {NO_INTERVAL}.")
     relative = " (position 1 counts as 1)" if bias.relative else ""
+    table = bias.table(depth) if len(curves) == 1 else curve_table(curves, 3)
     return curve_figure(
         "examination",
         "Examination: how often readers look at a position",
@@ -191,7 +192,7 @@ def _examination_figure(used: UsedBias, audit: Audit | None) -> Figure:
         y_title="relative to position 1" if bias.relative else "probability",
         description=f"Examination by position{relative}. {range_words(curves)}",
         caption=(*caption, cut_of(audit)),
-        table=replace(curve_table(curves, 3), caption=" ".join(notes)),
+        table=replace(table, caption=" ".join(notes)),
     )
 
 

@@ -10,7 +10,6 @@ from typing import Any, Literal
 import numpy as np
 
 from untilt._core.arrays import FloatArray
-from untilt._core.printed import Cells, as_table
 from untilt._core.statistics import MeanEstimate, weighted_mean
 from untilt.bias.compare_curves import CurveComparison, compare_curves
 from untilt.bias.experiments.assignment import Baseline, baseline_lists
@@ -29,6 +28,7 @@ from untilt.facts import Fact, note, serious, warning
 from untilt.rankers.base import load
 from untilt.rankers.validation import held_out_likelihood
 from untilt.selection.fitting import Candidate, CandidateStore, Fitted, fit_all
+from untilt.views import Section, Table, View
 
 CURVE_CHOSEN_IN_NOISE = note(
     "selection.curve-chosen",
@@ -144,7 +144,7 @@ class Likelihoods:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Selection:
+class Selection(View):
     """The candidates of a search, estimated on held-out clicks.
 
     `best` is the name of the one with the best estimate, `ranker` the fitted ranker itself;
@@ -199,15 +199,16 @@ class Selection:
             return self.likelihood.within_noise(self.estimates.level)
         return tuple(e.system for e in self.comparison or () if not e.decided)
 
-    def table(self) -> Cells:
-        """Header and rows, best first; differences are those to the best, queries theirs too."""
+    def table(self) -> Table:
+        """The candidates, best first; differences are those to the best, queries theirs too."""
         gaps = {entry.system: entry for entry in self.comparison or ()}
-        rows: list[tuple[str, ...]] = []
+        likelihood, rows = self.likelihood, []
         for name in self.order:
             entry, gap, fitted = self.estimates[name], gaps.get(name), self.fitted[name]
             rows.append(
                 (
                     name,
+                    *(() if likelihood is None else (repr(likelihood.value(name)),)),
                     f"{entry.value:.4f}",
                     f"{entry.interval:.4f}",
                     "" if gap is None else f"{gap.value:+.4f}",
@@ -216,26 +217,24 @@ class Selection:
                     f"{fitted.seconds:.1f}" + (" *" if fitted.resumed else ""),
                 )
             )
-        metric = str(self.estimates.metric)
-        header: tuple[str, ...] = (
-            "candidate", metric, "interval", "to best", "p", "effective queries", "seconds",
+        header = (
+            "candidate", *(() if likelihood is None else ("log-likelihood gain",)),
+            str(self.estimates.metric), "interval", "to best", "p", "effective queries", "seconds",
         )  # fmt: skip
-        if self.likelihood is not None:
-            header = (header[0], "log-likelihood gain", *header[1:])
-            rows = [(row[0], repr(self.likelihood.value(row[0])), *row[1:]) for row in rows]
-        return header, rows
+        return Table(header, tuple(rows))
 
-    def __repr__(self) -> str:
-        near = ", ".join(self.within_noise) or "none"
-        serious = [each for each in self.estimates.warnings if each.severity == "serious"]
-        unshown = self.estimates.unshown_table()
-        tables = [self.table(), *([] if unshown is None else [unshown])]
-        judge = self.estimates.evaluator if self.likelihood is None else "likelihood"
-        return (
-            f"Selection by {judge} on {self.estimates.entries[0].n_sessions:,} "
-            f"held-out sessions: {self.best}\nwithin noise of it: {near}\n"
-            + "\n".join([*(as_table(*each) for each in tables), *(f"! {each}" for each in serious)])
-        )
+    def view(self) -> list[Section]:
+        """The candidates, which one was chosen, and what to beware of."""
+        by = self.estimates.metric if self.likelihood is None else "likelihood"
+        near, unshown = ", ".join(self.within_noise), self.estimates.unshown_table()
+        chosen = f"Chosen: {self.best}" + (f"; within noise of it: {near}" if near else "")
+        told = (chosen, self.estimates.baseline)
+        resumed = any(each.resumed for each in self.fitted.values())
+        notes = ("* fitted by an earlier run",) if resumed else ()
+        title = f"Candidates by {by} on held-out clicks, best first"
+        tables = (self.table(),) if unshown is None else (self.table(), unshown)
+        cautions = tuple(self.estimates.notes())
+        return [Section("candidates", title, told, tables=tables, notes=notes, cautions=cautions)]
 
 
 def select(

@@ -107,17 +107,15 @@ class RunResult(View):
     def rows(self) -> list[tuple[str, ...]]:
         """Cells of a table: ranker, value, difference to the logged order and its interval."""
         part = self.decision.held_out
-        if part is None:
-            return []
-        differences = {each.system: each for each in part.comparison}
-        return [
-            (
-                each.system + (" *" if each.system == part.chosen else ""),
-                f"{each.value:.4f}",
-                *_difference(differences.get(each.system)),
-            )
-            for each in part.estimates
-        ]
+        found = {} if part is None else {each.system: each for each in part.comparison}
+        rows: list[tuple[str, ...]] = []
+        for each in () if part is None else part.estimates:
+            told, name = ("", ""), each.system
+            if (of := found.get(name)) is not None:
+                told = f"{of.value:+.4f}", f"[{of.interval.low:+.4f}, {of.interval.high:+.4f}]"
+            chosen = " *" if part is not None and name == part.chosen else ""
+            rows.append((name + chosen, f"{each.value:.4f}", *told))
+        return rows
 
     def view(self) -> list[Section]:
         """The answer, and why; the report has more."""

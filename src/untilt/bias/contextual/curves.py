@@ -26,6 +26,7 @@ from untilt.errors import (
 )
 from untilt.facts import Fact, joined, note, warning
 from untilt.networks.mlp import Network, normalised
+from untilt.views import Section, View
 
 ERRORS_BOOTSTRAPPED = note(
     "bias.errors-bootstrapped", "errors from {n_samples} bootstrap samples of queries"
@@ -303,7 +304,7 @@ class ContextTest:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ContextualCurve(Portable):
+class ContextualCurve(Portable, View):
     """theta_k(x) / theta_1(x): examination relative to position 1, for every context x.
 
     Parameters
@@ -454,22 +455,20 @@ class ContextualCurve(Portable):
             raise OptionError("a context must be finite numbers. Fill in what is missing.")
         return rows
 
-    def __repr__(self) -> str:
-        theta = np.exp(self.log_ratios(self.contexts))
-        average = self.average()
-        lines = [
-            f"ContextualCurve by {self.method}: {self.contexts.shape[1]} features of "
-            f"{len(self.contexts):,} contexts, relative to position 1 ({self.status})",
-            "       mean  [interval]        over 90% of the sessions",
-        ]
-        for k, number in enumerate(self.page.numbers(self.depth).tolist()):
-            low, high = _weighted_quantiles(theta[:, k], self.sessions, (0.05, 0.95))
-            interval = average.interval(number)
-            lines.append(
-                f"  {number:>3}  {average.at(number):.4f}  "
-                f"[{interval.low:.3f}, {interval.high:.3f}]    {low:.4f} to {high:.4f}"
-            )
-        return "\n".join(lines)
+    def view(self, depth: int | None = None) -> list[Section]:
+        """The average with its spread over sessions, and the `examples`."""
+        average, theta = self.average(), np.exp(self.log_ratios(self.contexts))
+        ends = (_weighted_quantiles(each, self.sessions, (0.05, 0.95)) for each in theta.T)
+        (section,), table = average.view(depth), average.table(depth)
+        cells = zip(table.rows, (f"{low:.4f} to {high:.4f}" for low, high in ends), strict=False)
+        header = (*table.header, "over 90% of the sessions")
+        mean = replace(table, header=header, rows=tuple((*row, spread) for row, spread in cells))
+        curves = (
+            curve.table(caption=f"{name} ({sessions:,.0f} sessions)")
+            for name, (sessions, curve) in self.examples().items()
+        )
+        told = f"The mean over {len(self.contexts):,} different contexts"
+        return [replace(section, paragraphs=(told,), tables=(mean, *curves))]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -23,6 +23,7 @@ from untilt.data.counts import Cells, PositionCounts
 from untilt.data.layout import Packed
 from untilt.errors import DepthError, IdentifiabilityError, OptionError
 from untilt.facts import Fact, joined, note, warning
+from untilt.views import Section, Table, View
 
 TRUST_CONTRARY = warning(
     "bias.trust-contrary",
@@ -300,7 +301,7 @@ class CurveIntervals(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AffineCurves:
+class AffineCurves(View):
     """alpha and beta with their covariance, on the scale that `anchor` sets.
 
     Parameters
@@ -388,19 +389,19 @@ class AffineCurves:
 
     lines = relative  # its former name
 
-    def __repr__(self) -> str:
-        where = self.anchor
-        lines = [
-            f"AffineCurves, scale by position {where.position}: relevant clicked "
-            f"{where.relevant:.4f}, irrelevant {where.irrelevant:.4f}"
-        ]
+    def view(self) -> list[Section]:
+        """Both curves with their standard errors."""
         columns = (self.alpha, self.alpha_std_error, self.beta, self.beta_std_error)
-        for k, (alpha, alpha_error, beta, beta_error) in enumerate(zip(*columns, strict=True), 1):
-            lines.append(
-                f"  {k:>3}  alpha {alpha:.4f} +- {alpha_error:.4f}  "
-                f"beta {beta:.4f} +- {beta_error:.4f}"
-            )
-        return "\n".join(lines)
+        rows = tuple(
+            (str(k), *(f"{each:.4f}" for each in row))
+            for k, row in enumerate(zip(*columns, strict=True), 1)
+        )
+        header = ("position", "alpha", "std error", "beta", "std error")
+        title = (
+            f"AffineCurves, scale by position {self.anchor.position}: relevant clicked "
+            f"{self.anchor.relevant:.4f}, irrelevant {self.anchor.irrelevant:.4f}"
+        )
+        return [Section("affine", title, tables=(Table(header, rows, text_columns=()),))]
 
 
 def _quantile(level: float, degrees_of_freedom: float) -> float:
