@@ -28,6 +28,18 @@ def test_every_file_is_there(finished):
     assert not [p for p in finished.folder.rglob(".*") if p.is_file()]
 
 
+def test_rows_are_rankers_with_their_value_and_difference(finished):
+    part = finished.decision.held_out
+    chosen = next(each for each in part.estimates if each.system == part.chosen)
+    rows = {row[0]: row[1:] for row in finished.rows()}
+    assert len(rows) == len(part.estimates)
+    value, difference, interval = rows[f"{part.chosen} *"]
+    found = part.comparison[part.chosen]
+    assert (value, difference) == (f"{chosen.value:.4f}", f"{found.value:+.4f}")
+    assert interval == f"[{found.interval.low:+.4f}, {found.interval.high:+.4f}]"
+    assert list(rows.values()).count((value, difference, interval)) == 1
+
+
 def test_the_card_beside_the_ranker_is_that_of_the_figures(finished):
     card = (finished.folder / "ranker.md").read_text(encoding="utf8")
     assert card == ut.model_card(Decision.load(finished.folder / "figures.json"))
