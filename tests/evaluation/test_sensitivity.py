@@ -11,7 +11,7 @@ import pytest
 
 import untilt as ut
 from untilt.errors import OptionError
-from untilt.evaluation.sensitivity import Sensitivity
+from untilt.evaluation.sensitivity import FIRM_SHARE, Sensitivity
 from untilt.facts import note
 
 K = 6
@@ -106,6 +106,26 @@ def test_a_curve_that_is_wrong_by_the_right_factor_gives_the_truth(factor):
     found = world.sensitivity(THETA * world.shown, theta=measured, factor=factor)
     assert found["curve"].at_most == pytest.approx(world.truth)
     assert found["curve"].tried.fields["position"] == K
+
+
+@pytest.mark.parametrize("evaluator", ["ips", "policy-aware"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_curve_of_which_a_part_is_attention_gives_the_truth_and_its_interval(evaluator, seed):
+    """Errors of theta^b by the delta method, by hand."""
+    world = World(seed)
+    measured = THETA ** (1 / FIRM_SHARE)
+    error = 0.05 * measured * (POSITION > 1)
+    bias = ut.PositionBias(measured, std_error=error, method="measured", estimated=True)
+    found = world.sensitivity(THETA * world.shown, theta=bias, evaluator=evaluator)["attention"]
+    assert found.at_least == pytest.approx(world.truth)
+    told = ut.PositionBias(
+        THETA, std_error=FIRM_SHARE * measured ** (FIRM_SHARE - 1) * error, method="measured",
+        estimated=True,
+    )  # fmt: skip
+    systems: dict[str, Any] = {"shown": ut.shown, "new": world.score.ravel()}
+    log = world.log(THETA * world.shown)
+    own = ut.estimate(log, systems, told, evaluator="ips").compare("shown")["new"].interval
+    assert (found.interval.low, found.interval.high) == pytest.approx((own.low, own.high))
 
 
 def test_one_position_that_is_wrong_gives_the_truth():

@@ -12,6 +12,7 @@ import untilt as ut
 from untilt._core.statistics import Interval
 from untilt.auditing.reading import ReadingTest, ReadingTests
 from untilt.evaluation.null_tests import NullTests
+from untilt.evaluation.sensitivity import FIRM_SHARE, Cause, Sensitivity
 from untilt.evaluation.uncertainty import CurveCheck, Support, WithoutQuery
 from untilt.facts import codes, note, serious
 from untilt.report import floors
@@ -313,3 +314,62 @@ def test_a_difference_that_the_curve_makes_is_a_warning(decided):
     data = with_null_tests(decided, by_curve=0.15)
     assert data.answer.verdict == "better"
     assert "null.by-curve" in codes(data.warnings)
+
+
+CONDITIONAL = [kind for kind, evidence in floors.EVIDENCE.items() if evidence.condition is not None]
+
+
+def with_attention(data, stands, low=0.02):
+    """The answer stands from this share of the curve's steepness on; at the floor from `low` on."""
+    told = note("sensitivity.tried-attention", "{stands}")(stands=stands)
+    cause = Cause(
+        "attention", told, FIRM_SHARE, 1.0, low + 0.1, 0.2, told, undecided_at=stands,
+        interval=Interval(low, low + 0.2),
+    )  # fmt: skip
+    gap = data.held_out.comparison[data.held_out.chosen]
+    found = Sensitivity("new", gap.baseline, "dcg@10", gap.value, gap.interval, (cause,))
+    return replace(data, held_out=replace(data.held_out, sensitivity=found))
+
+
+def test_four_kinds_depend_on_what_a_log_cannot_show():
+    assert set(floors.EVIDENCE) == {
+        "experiment", "randomised", "in turn", "versions", "harvested", "modelled", "given",
+        "assumed", "measured", "propensities",
+    }  # fmt: skip
+    assert CONDITIONAL == ["in turn", "versions", "harvested", "modelled"]
+
+
+@pytest.mark.parametrize("kind", CONDITIONAL)
+@pytest.mark.parametrize("stands", [1.0, 0.61])
+def test_an_answer_that_needs_the_whole_curve_is_one_under_a_condition(decided, kind, stands):
+    data = with_attention(decision(decided, support(), kind=kind, value=0.2), stands)
+    answer = data.answer
+    assert (answer.verdict, answer.would_be) == ("cannot tell", "better")
+    assert answer.condition == floors.EVIDENCE[kind].condition
+    assert codes(answer.reasons) == ["run.conditional"]
+    assert answer.recommendation.code == "run.measure-bias-first"
+    assert answer.difference.interval == data.held_out.comparison["new"].interval
+
+
+@pytest.mark.parametrize("kind", CONDITIONAL)
+def test_an_answer_that_stands_with_less_says_how_much_it_may_be(decided, kind):
+    data = with_attention(decision(decided, support(), kind=kind, value=0.2), 0.6)
+    curve, answer = data.held_out.comparison["new"].interval, data.answer
+    assert (answer.verdict, answer.reasons, answer.would_be) == ("better", (), None)
+    assert answer.difference.interval == Interval(0.02, curve.high)
+    assert "run.less-attention" in codes(data.notes)
+    assert answer.difference.value == data.held_out.comparison["new"].value
+
+
+@pytest.mark.parametrize("kind", CONDITIONAL)
+def test_a_worse_order_is_one_under_a_condition_however_much_stands(decided, kind):
+    answer = with_attention(decision(decided, support(), kind=kind, value=-0.2), 0.1, -0.3).answer
+    assert (answer.verdict, answer.would_be) == ("cannot tell", "worse")
+
+
+@pytest.mark.parametrize("kind", ["experiment", "randomised", "given", "measured"])
+def test_firm_evidence_has_the_interval_of_the_curve(decided, kind):
+    data = with_attention(decision(decided, support(), kind=kind, value=0.2), 1.0)
+    assert data.answer.verdict == "better"
+    assert data.answer.difference.interval == data.held_out.comparison["new"].interval
+    assert "run.less-attention" not in codes(data.notes)

@@ -150,6 +150,7 @@ class Cause:
         where none was found up to the largest one tried
     undecided_at : the same for its interval, where that leaves out 0 at first
     answer : what would flip it, in words
+    interval : of the difference at `least`, for "attention": an answer may rest on it
     """
 
     name: str
@@ -161,6 +162,7 @@ class Cause:
     answer: Fact
     flips_at: float | None = None
     undecided_at: float | None = None
+    interval: Interval | None = None
     json_renamed: ClassVar[Mapping[str, str]] = {"turns_at": "flips_at"}
 
     @property
@@ -518,18 +520,19 @@ def _of_attention(pair: _SystemPair) -> Cause | None:
     if not side * _nearest_end(now, side) > 0:
         flips = flips._replace(interval=0.0)
     sign, interval = (None if each is None else 1 - each for each in flips)
-    told = _HOLDS if interval is None else _TURNS
+    told, least = _HOLDS if interval is None else _TURNS, at(1 - FIRM_SHARE)
     answer = _NEVER_STANDS() if interval == 1.0 else told["attention"](stands=interval)
     return Cause(
         name="attention",
         tried=_TRIED["attention"](least=FIRM_SHARE),
         least=FIRM_SHARE,
         most=1.0,
-        at_least=at(1 - FIRM_SHARE).value,
+        at_least=least.value,
         at_most=now.value,
         answer=answer,
         flips_at=sign,
         undecided_at=interval,
+        interval=least.interval,
     )
 
 

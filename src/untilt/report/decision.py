@@ -20,9 +20,16 @@ from untilt.auditing.leaks import LEAK_KEPT_OUT, LEAK_USED, leak_fact
 from untilt.errors import FileFormatError, OptionError
 from untilt.evaluation.pool import Among
 from untilt.evaluation.results import Estimate, SystemDifference
+from untilt.evaluation.sensitivity import FIRM_SHARE
 from untilt.facts import Fact, as_fact, note, serious, warning
 from untilt.report import step_results
-from untilt.report.floors import below_floors, conditions, kind_of_evidence, what_to_do
+from untilt.report.floors import (
+    below_floors,
+    conditions,
+    kind_of_evidence,
+    least_attention,
+    what_to_do,
+)
 from untilt.report.step_results import Verdict
 
 if TYPE_CHECKING:
@@ -73,6 +80,11 @@ AGAINST_RAW_CLICKS = note(
     "Against the same learner on raw clicks: {difference:+.4f} {metric}, interval [{low:+.4f}, "
     "{high:+.4f}].",
 )
+LESS_ATTENTION = note(
+    "run.less-attention",
+    "The interval of the answer holds those for {least:.0%} to all of the steepness of the curve, "
+    "since this log cannot show how much of it is attention.",
+)
 SESSIONS_NOT_ENOUGH = note(
     "run.sessions-not-enough",
     "More sessions alone will not decide it: the uncertainty of the bias is larger than the "
@@ -96,7 +108,8 @@ class Answer:
     null tests that failed. `condition` is an "if ..." that belongs to every telling of the verdict:
     there is one where most top places would go to documents that nobody was shown, and the answer
     depends on what these are worth. Where the curve rests on something that the log cannot show,
-    the verdict is "cannot tell", and `would_be` what it is `condition`.
+    the verdict is "cannot tell", and `would_be` what it is `condition`; a "better" that stands
+    with less of the curve's steepness has an interval that holds that for less.
     """
 
     new: Estimate
@@ -157,6 +170,8 @@ class Decision:
             reasons = conditions(self, better=verdict == "better")
         if reasons and verdict != "cannot tell":
             would_be, verdict, condition = verdict, "cannot tell", reasons[0].fields["condition"]
+        if verdict == "better" and (least := least_attention(self)) is not None:
+            difference = replace(difference, interval=difference.interval.hull(least))
         return Answer(
             new=part[part.chosen],
             shown=part[part.comparison.baseline],
@@ -218,6 +233,8 @@ class Decision:
             ends = {"low": raw.interval.low, "high": raw.interval.high}
             metric = part.comparison.metric
             notes.append(AGAINST_RAW_CLICKS(difference=raw.value, metric=metric, **ends))
+        if answer.difference.interval != part.comparison[part.chosen].interval:
+            notes.append(LESS_ATTENTION(least=FIRM_SHARE))
         never = not (isfinite(answer.difference.more_sessions) or answer.difference.identical)
         if answer.verdict == "undecided" and never:
             notes.append(SESSIONS_NOT_ENOUGH)

@@ -17,6 +17,8 @@ from untilt.evaluation.sensitivity import FIRM_SHARE
 from untilt.facts import Command, Fact, Sentence, serious
 
 if TYPE_CHECKING:
+    from untilt._core.statistics import Interval
+    from untilt.evaluation.sensitivity import Cause
     from untilt.evaluation.uncertainty import Support
     from untilt.report.decision import Decision
     from untilt.report.step_results import BiasKind, UsedBias
@@ -373,11 +375,22 @@ def conditions(data: "Decision", *, better: bool) -> tuple[Fact, ...]:
         return ()
     if not better:
         return (WORSE_IF(condition=condition),)
-    found = None if data.held_out is None else data.held_out.sensitivity
-    cause = None if found is None else found.cause("attention")
+    cause = _attention(data)
     stands = None if cause is None else cause.undecided_at or 0.0
     if stands is None or stands >= 1:
         return (CONDITIONAL_ALWAYS(condition=condition),)
     if stands <= FIRM_SHARE:
         return ()
     return (CONDITIONAL(condition=condition, stands=stands, floor=FIRM_SHARE),)
+
+
+def least_attention(data: "Decision") -> "Interval | None":
+    """Of the difference with `FIRM_SHARE` of the curve's steepness; None where evidence is firm."""
+    kind, cause = kind_of_evidence(data), _attention(data)
+    is_firm = kind is None or EVIDENCE[kind].condition is None
+    return None if is_firm or cause is None else cause.interval
+
+
+def _attention(data: "Decision") -> "Cause | None":
+    found = None if data.held_out is None else data.held_out.sensitivity
+    return None if found is None else found.cause("attention")

@@ -110,11 +110,9 @@ class RunResult(View):
         found = {} if part is None else {each.system: each for each in part.comparison}
         rows: list[tuple[str, ...]] = []
         for each in () if part is None else part.estimates:
-            told, name = ("", ""), each.system
-            if (of := found.get(name)) is not None:
-                told = f"{of.value:+.4f}", f"[{of.interval.low:+.4f}, {of.interval.high:+.4f}]"
-            chosen = " *" if part is not None and name == part.chosen else ""
-            rows.append((name + chosen, f"{each.value:.4f}", *told))
+            chosen = " *" if part is not None and each.system == part.chosen else ""
+            told = _difference(found.get(each.system))
+            rows.append((each.system + chosen, f"{each.value:.4f}", *told))
         return rows
 
     def view(self) -> list[Section]:
