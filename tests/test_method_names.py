@@ -59,7 +59,10 @@ OTHER_MEANINGS = {
         "what a weighting needs of a bias; what may turn a decision",
         "weighting/ evaluation/sensitivity.py",
     ),
-    "p": ("the column of p-values", "facts.py evaluation/ selection/ serving/watch_page.py"),
+    "p": (
+        "the column of p-values",
+        "facts.py bias/curve_operations.py evaluation/ selection/ serving/watch_page.py",
+    ),
     "precision": ("bits that networks compute with", "networks/ rankers/networks/"),
     "r": (
         "a column of a query in SQL; a file to be read; repr",

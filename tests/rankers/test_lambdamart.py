@@ -154,7 +154,7 @@ def test_unshown_documents_change_nothing(made):
 def test_summary_tells_what_it_was_trained_on(made, judged):
     on_clicks = LambdaMART(PRS(THETA), **SMALL).fit(made.log).summary_
     assert on_clicks["trained_on"] == "clicks"
-    assert on_clicks["weighting"].startswith("PRS(bias=PositionBias")
+    assert on_clicks["weighting"].startswith("PRS(bias=Examination, relative")
     assert on_clicks["sessions"] == 180
     assert on_clicks["distinct_lists"] == made.log.collapse().n_lists
     assert on_clicks["queries"] == 12

@@ -121,7 +121,7 @@ def test_judged_lists_are_told_too():
     assert codes(ut.evaluate(test, model).warnings) == []
     found = ut.evaluate(judged, model)
     assert codes(found.warnings) == ["estimate.trained-queries"]
-    assert "! trained on 30 of these 60 queries" in repr(found)
+    assert "- trained on 30 of these 60 queries" in repr(found)
     taken = ut.evaluate(judged, model, held_out=True)
     assert taken["ndcg@10"].value == ut.evaluate(test, model)["ndcg@10"].value
     assert len(taken.query_id) == 30

@@ -564,13 +564,15 @@ class PositionBias(Portable, View):
         known = NO_INTERVAL if self.estimated else GIVEN
         interval = f"{self.level:.0%} interval" if self.has_interval else known
         told = f"{scale} ({interval})"
-        title = phrase("Examination by {method:method}, {told}", method=self.method, told=told)
+        by = "" if self.method == GIVEN else " by {method:method}"
+        title = phrase(f"Examination{by}, {{told}}", method=self.method, told=told)
         curves = self.contexts or {"": self}
         tables = tuple(curve.table(depth, name) for name, curve in curves.items())
         below = range(self.known_depth + 1, self.depth + 1)
         unknown = (phrase("{below:positions} not known", below=below),) if below else ()
         beliefs = (phrase("It assumes that {belief}.", belief=each) for each in self.assumes)
-        said = (self.status, *unknown, *beliefs)
+        status = () if str(self.status) == GIVEN else (self.status,)
+        said = (*status, *unknown, *beliefs)
         return [Section("examination", title, tables=tables, notes=said)]
 
 

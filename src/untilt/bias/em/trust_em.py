@@ -401,7 +401,7 @@ class AffineCurves(View):
             f"AffineCurves, scale by position {self.anchor.position}: relevant clicked "
             f"{self.anchor.relevant:.4f}, irrelevant {self.anchor.irrelevant:.4f}"
         )
-        return [Section("affine", title, tables=(Table(header, rows, text_columns=()),))]
+        return [Section("curves", title, tables=(Table(header, rows, text_columns=()),))]
 
 
 def _quantile(level: float, degrees_of_freedom: float) -> float:
