@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from untilt.data.limits import DEEPEST
 from untilt.data.read.collapse import numbering as coding
 from untilt.data.read.collapse import numbering as labels
 from untilt.data.read.collapse import packing
@@ -175,6 +176,29 @@ def test_same_log_whatever_the_row_order_and_threads(rng):
     one, two = read_log(table, threads=1), read_log(shuffled, threads=2)
     for name in ("query_id", "doc_id", "indptr", "query", "document", "position", "label", "count"):
         np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
+
+
+def test_turnover_is_the_same_to_the_last_bit_and_that_by_hand(rng):
+    """How positions of a document change from session to session; fractions of 1/7 and 1/3."""
+    n = 30_000
+    rows = {
+        "query_id": rng.integers(0, 5, n), "session_id": np.arange(n),
+        "doc_id": rng.integers(0, 300, n), "position": rng.integers(1, 1 + DEEPEST, n),
+        "click": rng.integers(0, 2, n), "timestamp": rng.permutation(n),
+    }  # fmt: skip
+    steps = squares = 0.0
+    key, order = rows["query_id"] * 1000 + rows["doc_id"], np.argsort(rows["timestamp"])
+    for document in np.unique(key):
+        k = rows["position"][order][key[order] == document]
+        steps += np.sum(np.diff(k) ** 2)
+        squares += np.sum((k - k.mean()) ** 2)
+    table = pa.table(rows)
+    found = set()
+    for threads in (1, 2, 2):
+        shuffled = table.take(pa.array(rng.permutation(n)))
+        found.add(read_log(shuffled, threads=threads).turnover)
+    assert len(found) == 1
+    assert found.pop() == pytest.approx(steps / 2 / squares, rel=1e-9)
 
 
 def test_sessions_kept_apart_have_their_time(contents, checked):

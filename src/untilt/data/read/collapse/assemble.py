@@ -320,13 +320,17 @@ def _half(database: Database, view: str) -> str:
 
 
 def _turnover(database: Database, view: str, n_rows: int) -> float | None:
-    """`ClickLog.turnover`, of a sample of the documents where there are many rows."""
+    """`ClickLog.turnover`, of a sample of the documents where there are many rows.
+
+    Sums of whole numbers, in millionths: those of fractions depend on the order of their parts.
+    """
     every = 1 + n_rows // _TURNOVER_ROWS
     before = "lag(position) OVER (PARTITION BY query_id, doc_id ORDER BY timestamp, session_id)"
     (found,) = database.row(
-        "SELECT sum(steps) / nullif(sum(squares), 0) FROM (SELECT sum((k - before) ** 2) / 2 AS "
-        "steps, var_pop(k) * count(*) AS squares FROM (SELECT query_id, doc_id, "
-        f"CAST(position AS DOUBLE) AS k, {before} AS before FROM {view} "
+        "SELECT sum(steps) * 5e5 / nullif(sum(squares), 0) FROM (SELECT sum((k - before) ** 2) AS "
+        "steps, CAST(round(1e6 * (count(*) * sum(k * k) - sum(k) * sum(k)) / count(*)) AS HUGEINT) "
+        "AS squares FROM (SELECT query_id, doc_id, "
+        f"CAST(position AS BIGINT) AS k, {before} AS before FROM {view} "
         f"WHERE hash(query_id, doc_id) % {every} = 0) GROUP BY query_id, doc_id)"
     )
     return None if found is None else float(found)
