@@ -357,7 +357,8 @@ def test_an_answer_that_stands_with_less_says_how_much_it_may_be(decided, kind):
     curve, answer = data.held_out.comparison["new"].interval, data.answer
     assert (answer.verdict, answer.reasons, answer.would_be) == ("better", (), None)
     assert answer.difference.interval == Interval(0.02, curve.high)
-    assert "run.less-attention" in codes(data.notes)
+    assert answer.attention == FIRM_SHARE
+    assert answer_view(data).first.endswith("for 60% to all of the curve's steepness).")
     assert answer.difference.value == data.held_out.comparison["new"].value
 
 
@@ -372,4 +373,4 @@ def test_firm_evidence_has_the_interval_of_the_curve(decided, kind):
     data = with_attention(decision(decided, support(), kind=kind, value=0.2), 1.0)
     assert data.answer.verdict == "better"
     assert data.answer.difference.interval == data.held_out.comparison["new"].interval
-    assert "run.less-attention" not in codes(data.notes)
+    assert "steepness" not in answer_view(data).first

@@ -80,11 +80,6 @@ AGAINST_RAW_CLICKS = note(
     "Against the same learner on raw clicks: {difference:+.4f} {metric}, interval [{low:+.4f}, "
     "{high:+.4f}].",
 )
-LESS_ATTENTION = note(
-    "run.less-attention",
-    "The interval of the answer holds those for {least:.0%} to all of the steepness of the curve, "
-    "since this log cannot show how much of it is attention.",
-)
 SESSIONS_NOT_ENOUGH = note(
     "run.sessions-not-enough",
     "More sessions alone will not decide it: the uncertainty of the bias is larger than the "
@@ -109,7 +104,7 @@ class Answer:
     there is one where most top places would go to documents that nobody was shown, and the answer
     depends on what these are worth. Where the curve rests on something that the log cannot show,
     the verdict is "cannot tell", and `would_be` what it is `condition`; a "better" that stands
-    with less of the curve's steepness has an interval that holds that for less.
+    with less of the curve's steepness has an interval that holds those from `attention` of it on.
     """
 
     new: Estimate
@@ -121,6 +116,7 @@ class Answer:
     reasons: tuple[Fact, ...] = ()
     condition: Fact | None = None
     would_be: Verdict | None = None
+    attention: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,6 +161,7 @@ class Decision:
         verdict = part.verdict
         verdict = "cannot tell" if reasons else verdict
         condition = None if reasons else _condition(difference, part.among)
+        attention = 1.0
         would_be = None
         if verdict in ("better", "worse"):
             reasons = conditions(self, better=verdict == "better")
@@ -172,6 +169,7 @@ class Decision:
             would_be, verdict, condition = verdict, "cannot tell", reasons[0].fields["condition"]
         if verdict == "better" and (least := least_attention(self)) is not None:
             difference = replace(difference, interval=difference.interval.hull(least))
+            attention = FIRM_SHARE
         return Answer(
             new=part[part.chosen],
             shown=part[part.comparison.baseline],
@@ -184,6 +182,7 @@ class Decision:
             ),
             condition=condition,
             would_be=would_be,
+            attention=attention,
         )
 
     def _recommendation(
@@ -233,8 +232,6 @@ class Decision:
             ends = {"low": raw.interval.low, "high": raw.interval.high}
             metric = part.comparison.metric
             notes.append(AGAINST_RAW_CLICKS(difference=raw.value, metric=metric, **ends))
-        if answer.difference.interval != part.comparison[part.chosen].interval:
-            notes.append(LESS_ATTENTION(least=FIRM_SHARE))
         never = not (isfinite(answer.difference.more_sessions) or answer.difference.identical)
         if answer.verdict == "undecided" and never:
             notes.append(SESSIONS_NOT_ENOUGH)
@@ -433,6 +430,8 @@ def first_sentence(answer: Answer) -> str:
     decimals = words.decimals_for([interval])
     change = words.number(value, decimals, signed=True)
     sure = f"{interval.level:.0%} interval {words.ends(interval, decimals, signed=True)}"
+    if answer.attention < 1:
+        sure += f" for {answer.attention:.0%} to all of the curve's steepness"
     metric = f"{words.metric_name(answer.new.metric)} per session"
     if answer.shown.value > 0 and isfinite(value):
         share = f"{value / answer.shown.value:+.1%}".replace("-", words.MINUS)
