@@ -2,37 +2,44 @@
 
 A row gives scores of the test documents for one or several numbers of trees. Where it gives
 several, prefixes of one training, the *better by test NDCG* counts. Raw clicks, the peers, human
-labels and every single method of ours get this advantage; `auto` and what `run` ships do not: they
-have to find their trees in the clicks.
+labels and every single method of ours get this advantage: 100 or 300 trees, and for the peers the
+number at which they stop early on the clicks of a fifth of the queries. `auto` and what `run` ships
+do not: they have to find their trees in the clicks.
 
 The position bias is the one that `untilt.run` uses on the log: what its audit advises, estimated
 without the test part of the run, or its assumed curve where the log cannot tell. The methods of
-ours take it; the peers learn their own.
+ours take it, and CatBoost's pairs; LightGBM and XGBoost learn their own.
 """
 
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from quality_world import Array, World, ndcg_by_query
+from quality_world import Array, World, ndcg_by_query, old_rank
 
 import untilt as ut
 from untilt import catalog
 from untilt.workflow.candidates import make_candidate
 from untilt.workflow.options import RunOptions
 
-RAW, LABELS, SHOWN_LABELS, OLD = "raw clicks", "labels", "labels of shown", "old rankers"
-LIGHTGBM, XGBOOST = "LightGBM position", "XGBoost unbiased"
+RAW, LABELS, SHOWN_LABELS = "raw clicks", "labels", "labels of shown"
+OLD, BEST_LOGGED = "old rankers", "best logged ranker"
+LIGHTGBM_RAW, LIGHTGBM, XGBOOST = "LightGBM raw", "LightGBM position", "XGBoost unbiased"
+CATBOOST, CATBOOST_PAIRS = "CatBoost YetiRank", "CatBoost pairs"
 AUTO, RUN = "auto", "run"
-PEERS = (LIGHTGBM, XGBOOST)
-OUTSIDE = (LABELS, SHOWN_LABELS, OLD, *PEERS)  # neither ours nor learnt from our tables
+PEERS = (LIGHTGBM_RAW, LIGHTGBM, XGBOOST, CATBOOST, CATBOOST_PAIRS)
+# Neither ours nor learnt from our tables or curves.
+OUTSIDE = (LABELS, SHOWN_LABELS, OLD, BEST_LOGGED, LIGHTGBM_RAW, LIGHTGBM, XGBOOST, CATBOOST)
 TREES = (100, 300)
-# The peers take a row per impression. Above this many LightGBM gets equal sessions merged, with
+PATIENCE = 30  # trees without gain on the held-out clicks, before a peer stops
+HELD_OUT = 5  # a peer stops by every fifth query
+# LightGBM and XGBoost take a row per impression. Above this many LightGBM gets equal sessions merged, with
 # their number as weight and none without a click, which gives the same pairs, and XGBoost, whose
 # bias ignores weights, as many sessions with a click as fit, drawn by chance (`--check-peers`).
 PEER_ROWS = 300_000
@@ -51,38 +58,38 @@ class Scored:
 
 @dataclass
 class Fits:
-    """What the rows of one world share: the run, and the bias that it used.
-
-    The bias is kept in `bias_file`, so that rows of a later start need no run of their own.
-    """
+    """What the rows of one world share: the bias that a run uses on it."""
 
     world: World
-    bias_file: Path
-
-    @cached_property
-    def shipped(self) -> Scored:
-        """What `untilt.run` ships, by its own rules on the log alone."""
-        with tempfile.TemporaryDirectory() as folder:
-            result = ut.run(self.world.log, Path(folder) / "run", threads=1, seed=self.world.seed)
-            result.bias.save(self.bias_file)
-            ranker, training = result.ranker, result.decision.training
-        assert ranker is not None
-        assert training is not None
-        about = {"chosen": training.chosen, "bias": result.bias_kind, "by": result.bias.method}
-        return self._scored(ranker.predict(self.world.test.features), about=about)
 
     @cached_property
     def bias(self) -> ut.PositionBias:
-        """What the run used; a run that trains next to nothing finds the same."""
-        if not self.bias_file.exists():
-            raw = catalog.default("weighting").name
-            with tempfile.TemporaryDirectory() as folder:
-                result = ut.run(
-                    self.world.log, Path(folder) / "run", threads=1, seed=self.world.seed,
-                    method=raw, trees=10,
-                )  # fmt: skip
-                result.bias.save(self.bias_file)
-        return ut.PositionBias.load(self.bias_file)
+        """A run that trains next to nothing finds the same as the whole one."""
+        raw = catalog.default("weighting").name
+        return self._run(lambda result: result.bias, method=raw, trees=10)
+
+    def shipped(self) -> Scored:
+        """What `untilt.run` ships, by its own rules on the log alone."""
+        return self._run(self._shipped)
+
+    def _run(self, use: Callable[[ut.RunResult], Any], **options: Any) -> Any:
+        with tempfile.TemporaryDirectory() as folder:
+            result = ut.run(
+                self.world.log, Path(folder) / "run", threads=1, seed=self.world.seed, **options
+            )
+            self.bias = result.bias
+            return use(result)
+
+    def _shipped(self, result: ut.RunResult) -> Scored:
+        training = result.decision.training
+        about = {
+            "chosen": None if training is None else training.chosen,
+            "bias": result.bias_kind, "by": result.bias.method,
+            "ships": result.ranker is not None,
+        }  # fmt: skip
+        orders = shipped_scores(result, self.world)
+        found = [ndcg_by_query(self.world.test, each) for each in orders]
+        return Scored(np.mean(found, axis=0), about=about)
 
     @cached_property
     def log(self) -> ut.ClickLog:
@@ -122,14 +129,26 @@ class Fits:
             told = ut.JudgedLists(told.features, two_grades, told.indptr, told.query_id)
         return self._best_prefix(self._trees(), told)
 
-    def old(self) -> Scored:
-        """The mean of the rankers that made the lists."""
-        each = [ndcg_by_query(self.world.test, scores) for scores in self.world.old]
-        return Scored(np.mean(each, axis=0))
+    def logged(self) -> list[Scored]:
+        """Each of the rankers that made the lists."""
+        return [self._scored(scores) for scores in self.world.old]
 
-    def peer(self, train: Callable[[World], Callable[[Array, int], Array]]) -> Scored:
-        predict = train(self.world)
-        return self._best({n: predict(self.world.test.features, n) for n in TREES})
+    def old(self) -> Scored:
+        """Their mean."""
+        return Scored(np.mean([each.ndcg for each in self.logged()], axis=0))
+
+    def best_logged(self) -> Scored:
+        """The one that is truly best: nothing that ships should be below it."""
+        return max(self.logged(), key=lambda each: float(each.ndcg.mean()))
+
+    def peer(self, train: "Peer") -> Scored:
+        predict, own = train(self.world)
+        return self._best({n: predict(self.world.test.features, n) for n in {*TREES, own}})
+
+    def catboost_pairs(self) -> Scored:
+        """CatBoost on pairs with the weights of PRS."""
+        table = ut.weightings.PRS(self.bias).table(self.log.depth)
+        return self.peer(lambda _: catboost_ranker(self.log, self.world.seed, table))
 
     def _trees(self) -> Any:
         return ut.LambdaMART(n_trees=TREES[-1], n_threads=1, seed=self.world.seed)
@@ -151,18 +170,58 @@ class Fits:
         return Scored(ndcg_by_query(self.world.test, scores), **more)
 
 
-def rows(*, every: bool) -> dict[str, Callable[[Fits], Scored]]:
-    """All rows by name, `run` first: it finds the bias. `every` adds the rarer weightings."""
+def rows(*, single: bool = False, every: bool = False) -> dict[str, Callable[[Fits], Scored]]:
+    """All rows by name, `run` first: it finds the bias. `single` adds methods, `every` rarer ones.
+
+    CatBoost is left out where it is not installed.
+    """
     made: dict[str, Callable[[Fits], Scored]] = {
-        RUN: lambda fits: fits.shipped,
+        RUN: Fits.shipped,
         AUTO: Fits.auto,
         RAW: Fits.raw,
-        LIGHTGBM: lambda fits: fits.peer(lightgbm_position),
+        LIGHTGBM_RAW: lambda fits: fits.peer(partial(lightgbm_lambdarank, position=False)),
+        LIGHTGBM: lambda fits: fits.peer(lightgbm_lambdarank),
         XGBOOST: lambda fits: fits.peer(xgboost_unbiased),
     }
-    for name in single_methods(every=every):
+    if find_spec("catboost"):
+        made[CATBOOST] = lambda fits: fits.peer(lambda w: catboost_ranker(w.log, w.seed))
+        made[CATBOOST_PAIRS] = Fits.catboost_pairs
+    for name in single_methods(every=every) if single or every else ():
         made[name] = lambda fits, name=name: fits.single(name)
-    return made | {LABELS: Fits.labels, SHOWN_LABELS: Fits.shown_labels, OLD: Fits.old}
+    made |= {LABELS: Fits.labels, SHOWN_LABELS: Fits.shown_labels}
+    return made | {OLD: Fits.old, BEST_LOGGED: Fits.best_logged}
+
+
+def shipped_scores(result: ut.RunResult, world: World) -> list[Array]:
+    """Scores of the test documents by what the run ships, an array for each order they arrive in.
+
+    That is the ranker's score, where it ships one, else the order of the logged rankers that stay:
+    the baseline that the run names, or all of them. A ranker that has learnt weights of the arriving
+    order takes it as the feature `old_rank`.
+    """
+    ranker, log, test = result.ranker, world.log, world.test
+    held_out = result.decision.held_out
+    words = "" if held_out is None else held_out.comparison.baseline.replace("'", " ").split()
+    named = [
+        order for name, order in zip(log.ranker_names, world.old, strict=False) if name in words
+    ]
+    arriving = named or list(world.old)
+    if ranker is None:
+        return arriving
+    columns = dict(zip(log.feature_names, test.features.T, strict=True))
+    wanted = [name for name in ranker.feature_names_ if name not in columns]
+    assert wanted in ([], ["old_rank"]), wanted
+    return [
+        ranker.predict(
+            np.column_stack(
+                [
+                    columns[name] if name in columns else old_rank(test, order)
+                    for name in ranker.feature_names_
+                ]
+            )
+        )
+        for order in (arriving if wanted else arriving[:1])
+    ]
 
 
 def single_methods(*, every: bool) -> Iterator[str]:
@@ -186,6 +245,9 @@ def timed(row: Callable[[Fits], Scored], fits: Fits) -> tuple[Scored, float]:
 
 # ---- peers
 
+# Trained on a world: scores of rows by the first n trees, and the number it would stop at.
+Peer = Callable[[World], tuple[Callable[[Array, int], Array], int]]
+
 
 def peer_rows(log: ut.ClickLog, lists: Array) -> tuple[Array, Array, Array, Array]:
     """Features, labels, group sizes and positions: one row per impression of the named lists."""
@@ -203,47 +265,59 @@ def clicked_lists(log: ut.ClickLog) -> Array:
     return np.flatnonzero(np.add.reduceat(log.label > 0, log.indptr[:-1]))
 
 
-def lightgbm_position(world: World, *, merged: bool | None = None) -> Callable[[Array, int], Array]:
-    """LightGBM's lambdarank with `position`."""
+def parts(log: ut.ClickLog, lists: Array) -> tuple[Array, Array]:
+    """The lists that a peer learns from, and those that it stops by."""
+    held = log.query[lists] % HELD_OUT == 0
+    return lists[~held], lists[held]
+
+
+def lightgbm_lambdarank(
+    world: World, *, position: bool = True, merged: bool | None = None
+) -> tuple[Callable[[Array, int], Array], int]:
+    """LightGBM's lambdarank, with `position` or on raw clicks.
+
+    `merged`: equal sessions are one list, their number the weight of its rows, and none without a
+    click. Its lambdas and its bias are sums over rows times weight, so this changes neither. What
+    does see rows is made to see nearly the same as with a row per impression: bins come from the
+    documents, and the smallest leaf shrinks with the number of rows. The tenth of rows that each
+    tree leaves out is one of merged rows, a stronger draw.
+    """
     import lightgbm
 
     log = world.log
     merged = log.n_impressions > PEER_ROWS if merged is None else merged
-    params = {"objective": "lambdarank", **SAMPLED}
+    lists = clicked_lists(log) if merged else every_session(log)
+    params = {"objective": "lambdarank", "eval_at": 10, **SAMPLED}
     params |= {"verbosity": -1, "num_threads": 1, "seed": world.seed}
+    bins = None
     if merged:
-        data, params = _merged_for_lightgbm(log, params)
-    else:
-        features, labels, group, position = peer_rows(log, every_session(log))
-        data = lightgbm.Dataset(features, labels, group=group, position=position)
-    booster = lightgbm.train(params, data, num_boost_round=TREES[-1])
-    return lambda rows, n: booster.predict(rows, num_iteration=n, num_threads=1)
+        n_rows = np.diff(log.indptr)[lists].sum()
+        params["min_data_in_leaf"] = max(1, round(20 * n_rows / log.n_impressions))
+        documents = np.repeat(np.unique(log.document), 3)  # a bin wants three rows
+        assert log.features is not None
+        bins = lightgbm.Dataset(log.features[documents], params=params)
+
+    def data(lists: Array, reference: Any) -> Any:
+        features, labels, group, place = peer_rows(log, lists)
+        return lightgbm.Dataset(
+            features, labels, group=group, position=place if position else None,
+            weight=np.repeat(log.count[lists].astype(float), group) if merged else None,
+            reference=reference, params=params,
+        )  # fmt: skip
+
+    first, held = parts(log, lists)
+    train = data(first, bins)
+    own = lightgbm.train(
+        params, train, TREES[-1], valid_sets=[data(held, train)],
+        callbacks=[lightgbm.early_stopping(PATIENCE, verbose=False)],
+    ).best_iteration  # fmt: skip
+    booster = lightgbm.train(params, data(lists, bins), TREES[-1])
+    return lambda rows, n: booster.predict(rows, num_iteration=n, num_threads=1), own
 
 
-def _merged_for_lightgbm(log: ut.ClickLog, params: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Equal sessions merged, their number as the weight of their rows, and none without a click.
-
-    Its lambdas and its bias are sums over rows times weight, so this changes neither. What does see
-    rows is made to see nearly the same as with a row per impression: bins come from the documents,
-    and the smallest leaf shrinks with the number of rows. The tenth of rows that each tree leaves
-    out is one of merged rows, a stronger draw.
-    """
-    import lightgbm
-
-    lists = clicked_lists(log)
-    features, labels, group, position = peer_rows(log, lists)
-    documents = np.repeat(np.unique(log.document), 3)  # a bin wants three rows
-    params |= {"min_data_in_leaf": max(1, round(20 * len(labels) / log.n_impressions))}
-    assert log.features is not None
-    bins = lightgbm.Dataset(log.features[documents], params=params)
-    data = lightgbm.Dataset(
-        features, labels, group=group, position=position, reference=bins,
-        weight=np.repeat(log.count[lists].astype(float), group), params=params,
-    )  # fmt: skip
-    return data, params
-
-
-def xgboost_unbiased(world: World, *, most_rows: int = PEER_ROWS) -> Callable[[Array, int], Array]:
+def xgboost_unbiased(
+    world: World, *, most_rows: int = PEER_ROWS
+) -> tuple[Callable[[Array, int], Array], int]:
     """XGBoost's rank:ndcg with lambdarank_unbiased."""
     import xgboost
 
@@ -252,13 +326,83 @@ def xgboost_unbiased(world: World, *, most_rows: int = PEER_ROWS) -> Callable[[A
         lists = lists[np.isin(lists, clicked_lists(log))]
         share = most_rows / np.diff(log.indptr)[lists].sum()
         lists = lists[np.random.default_rng(world.seed).random(len(lists)) < share]
-    features, labels, group, _ = peer_rows(log, lists)
-    data = xgboost.DMatrix(features, labels, nthread=1)
-    data.set_group(group)
     params = {"objective": "rank:ndcg", "lambdarank_unbiased": True, "eta": 0.05}
     params |= {"tree_method": "hist", "max_leaves": 31, "max_depth": 0, "grow_policy": "lossguide"}
     params |= {"lambdarank_pair_method": "topk", "lambdarank_num_pair_per_sample": 10}
     params |= {"subsample": 0.9, "colsample_bytree": 0.9, "seed": world.seed}
-    params |= {"nthread": 1, "verbosity": 0}
-    booster = xgboost.train(params, data, num_boost_round=TREES[-1])
-    return lambda rows, n: booster.predict(xgboost.DMatrix(rows, nthread=1), iteration_range=(0, n))
+    params |= {"nthread": 1, "verbosity": 0, "eval_metric": "ndcg@10"}
+
+    def data(lists: Array) -> Any:
+        features, labels, group, _ = peer_rows(log, lists)
+        return xgboost.DMatrix(features, labels, group=group, nthread=1)
+
+    first, held = map(data, parts(log, lists))
+    own = xgboost.train(
+        params, first, TREES[-1], evals=[(held, "held")], early_stopping_rounds=PATIENCE,
+        verbose_eval=False,
+    ).best_iteration  # fmt: skip
+    booster = xgboost.train(params, data(lists), num_boost_round=TREES[-1])
+    return (
+        lambda rows, n: booster.predict(xgboost.DMatrix(rows, nthread=1), iteration_range=(0, n)),
+        own + 1,
+    )
+
+
+def catboost_ranker(
+    log: ut.ClickLog, seed: int, table: Array | None = None
+) -> tuple[Callable[[Array, int], Array], int]:
+    """CatBoost with a row per shown document: YetiRank on its rate of clicks.
+
+    With a `table` of pair weights: PairLogit on clicked against unclicked documents of a session,
+    each pair with its weights summed over sessions.
+    """
+    from catboost import CatBoost, Pool
+
+    assert log.features is not None
+    count = np.repeat(log.count, np.diff(log.indptr))
+    clicks = np.bincount(log.document, count * log.label, log.n_documents)
+    shown = np.bincount(log.document, count, log.n_documents)
+    rate = clicks / np.maximum(shown, 1)
+    sessions = np.bincount(log.query, log.count, log.n_queries)
+    pairs = None if table is None else document_pairs(log, table)
+
+    def pool(queries: Array) -> Any:
+        rows = np.flatnonzero((shown > 0) & queries[log.doc_query])
+        group = log.doc_query[rows]
+        rest: dict[str, Any] = {"group_weight": sessions[group] / sessions.mean()}
+        if pairs is not None:
+            pair, weight = pairs
+            kept = queries[log.doc_query[pair[:, 0]]]
+            rest = {"pairs": np.searchsorted(rows, pair[kept]), "pairs_weight": weight[kept]}
+        return Pool(log.features[rows], rate[rows], group_id=group, **rest)
+
+    loss = "YetiRank" if table is None else "PairLogit"
+    params = {"loss_function": loss, "eval_metric": "NDCG:top=10", "iterations": TREES[-1]}
+    params |= {"learning_rate": 0.05, "random_seed": seed, "thread_count": 1, "verbose": False}
+    params |= {"allow_writing_files": False}
+    held = np.arange(log.n_queries) % HELD_OUT == 0
+    first = CatBoost(params).fit(
+        pool(~held), eval_set=pool(held), early_stopping_rounds=PATIENCE, use_best_model=False
+    )
+    model = CatBoost(params).fit(pool(np.ones_like(held)))
+    return (
+        lambda rows, n: model.predict(rows, ntree_end=n, thread_count=1),
+        first.get_best_iteration() + 1,
+    )
+
+
+def document_pairs(log: ut.ClickLog, table: Array) -> tuple[Array, Array]:
+    """Pairs (winner, loser) of documents, and the sum over sessions of each one's weights."""
+    slates = log.slates()
+    order = np.argsort(slates.group, kind="stable")
+    pairs, weights = [], []
+    for lists in np.split(order, np.flatnonzero(np.diff(slates.group[order])) + 1):
+        rows = log.indptr[lists][:, None] + np.arange(np.diff(log.indptr)[lists[0]])
+        clicked, place = log.label[rows] > 0, log.position[rows[0]] - 1
+        summed = (clicked * log.count[lists][:, None]).T @ ~clicked * table[np.ix_(place, place)]
+        winner, loser = np.nonzero(summed)
+        document = log.document[rows[0]]
+        pairs.append(np.column_stack([document[winner], document[loser]]))
+        weights.append(summed[winner, loser])
+    found, group = np.unique(np.concatenate(pairs), axis=0, return_inverse=True)
+    return found, np.bincount(group.ravel(), np.concatenate(weights))

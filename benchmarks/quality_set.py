@@ -21,15 +21,18 @@ FEWEST, MOST = 20, 40  # documents of a query
 N_KINDS, N_SITES, N_FIELDS = 4, 12, 3
 NOISE = 0.6  # of worth, whose own standard deviation is 1
 LEVEL = 0.5  # standard deviation of the level of a query: some have many good documents
+LINKS = 10  # the column that counts them
 SHARES = (0.50, 0.72, 0.86, 0.95)  # of documents below labels 1..4
 # The same in every set: what the four kinds of search ask of title, body and anchor text.
 ASKED = np.array([[1.2, 0.5, 0.2], [0.4, 1.1, 0.3], [0.3, 0.3, 1.3], [0.8, 0.8, -0.2]])
 SITE_WORTH = np.random.default_rng(1964).normal(size=N_SITES)
 
 
-def synthetic_set(n: int, rng: np.random.Generator) -> tuple[Array, Array, Array, Array]:
-    """(features, labels 0..4, indptr, query ids) of n queries."""
-    lengths = rng.integers(FEWEST, MOST + 1, size=n)
+def synthetic_set(
+    n: int, rng: np.random.Generator, length: int = 0
+) -> tuple[Array, Array, Array, Array]:
+    """(features, labels 0..4, indptr, query ids) of n queries; 20 to 40 documents, or `length`."""
+    lengths = rng.integers(length or FEWEST, (length or MOST) + 1, size=n)
     owner = np.repeat(np.arange(n), lengths)
     rows = len(owner)
     kind = rng.integers(N_KINDS, size=n)
@@ -100,3 +103,12 @@ def synthetic_set(n: int, rng: np.random.Generator) -> tuple[Array, Array, Array
     features = np.stack(columns, axis=1).astype(np.float32)
     indptr = np.concatenate([[0], np.cumsum(lengths)])
     return features, labels, indptr, np.arange(n)
+
+
+def with_missing(features: Array, rng: np.random.Generator) -> Array:
+    """Every second column is missing in .7 of the documents with few links, in .2 of the others."""
+    links = features[:, LINKS]
+    chance = np.where(links <= np.median(links), 0.7, 0.2)[:, None]
+    missing = rng.random(features.shape) < chance
+    missing[:, 1::2] = False
+    return np.where(missing, np.float32(np.nan), features)
