@@ -1,18 +1,22 @@
 """Does a learner help on any log, and what does `untilt run` ship: NDCG@10 on human labels.
 
-    python benchmarks/bench_quality.py                       tier 1, about an hour on two cores
-    python benchmarks/bench_quality.py --tier 2              everything: larger logs, more seeds
-    python benchmarks/bench_quality.py --only "ohsumed, 100" cells whose name contains this
-    python benchmarks/bench_quality.py --report              the table of what is known
-    python benchmarks/bench_quality.py --check-peers         what the peers lose by fewer rows
+    python benchmarks/bench_quality.py --worlds --ship --jobs 16   eighteen worlds, what `run` ships
+    python benchmarks/bench_quality.py --worlds a1 c150 --seeds 1  two of them, once
+    python benchmarks/bench_quality.py --sets FOLDER               judged sets of a folder (LETOR)
+    python benchmarks/bench_quality.py --ship                      all groups
+    python benchmarks/bench_quality.py --tier 2 --ship             larger logs, more seeds
+    python benchmarks/bench_quality.py --only "ohsumed, 100"       cells whose name contains this
+    python benchmarks/bench_quality.py --report                    the table of what is known
+    python benchmarks/bench_quality.py --check-peers               what peers lose by fewer rows
 
-Worlds come from `quality_world` (plain NumPy, nothing of `untilt.simulate`), the rows stand in
-`quality_rows`, the sums in `quality_report`. A line of results/quality-lines.jsonl is a row on one
-world; rows of the package are known by the revision of its source (or `--label`), all by that of
-the worlds, so that what older code did is neither mixed in nor done again. Rows that nothing of
-ours is in (peers, human labels) take half of the time: results/quality-outside.jsonl keeps them for
-all revisions, and is part of the repository. The summary goes to results/quality.json; `make
-tables` writes docs/quality.md anew then, `python docs/pictures quality` its picture.
+Worlds come from `quality_world` (plain NumPy and LightGBM, nothing of `untilt.simulate`), the rows
+stand in `quality_rows`, the sums in `quality_report`. A line of `--lines` is a row on one world: it
+is kept with the revision of the worlds, and rows that something of ours is in with that of the
+package (or `--label`), so that a later start goes on where this one stopped. A row that nothing of
+ours is in holds for all revisions of the package. `--sets` is a folder with a folder for each
+judged set; one that is not there is left out. With `--save` the summary goes to
+results/quality.json; `make tables` writes docs/quality.md anew then, `python docs/pictures quality`
+its picture. CatBoost takes part where it is installed (`pip install 'untilt[bench]'`).
 """
 
 import argparse
@@ -20,40 +24,44 @@ import base64
 import hashlib
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import quality_world
 from _harness import RESULTS, save, table
-from quality_report import Line, cell_columns, counts, summary
+from quality_report import OURS, Line, counts, summary, table_of
 from quality_rows import (
+    LIGHTGBM,
     OUTSIDE,
-    PEERS,
+    RUN,
+    XGBOOST,
     Fits,
-    lightgbm_position,
+    lightgbm_lambdarank,
     rows,
     timed,
     xgboost_unbiased,
 )
-from quality_world import FOLDS, REAL, Setting, World, make_world
+from quality_world import WORLDS, Setting, World, make_world, real_sets
 
 HERE = Path(__file__).resolve().parent
-WORLDS = ("quality_world.py", "quality_set.py")
-LINES, OUTSIDE_LINES = "quality-lines.jsonl", "quality-outside.jsonl"
+WORLD_FILES = ("quality_world.py", "quality_set.py")
 
 
 @dataclass(frozen=True)
 class Cell:
     """One setting with its place in the table, and how many times it is drawn in tiers 1 and 2.
 
-    A real set counts its five folds as one time. `every`: seed 0 has the rarer weightings too.
+    A real set counts its five folds as one time. The synthetic group has single methods too, and
+    with `every` seed 0 the rarer ones.
     """
 
     group: str
@@ -62,15 +70,13 @@ class Cell:
     every: bool = False
 
     def seeds(self, tier: int) -> range:
-        folds = FOLDS if self.setting.data in REAL else 1
-        return range(folds * self.times[tier - 1])
+        return range(self.setting.folds * self.times[tier - 1])
 
     @property
-    def size(self) -> int:
+    def size(self) -> float:
         """Impressions, about."""
-        queries = {"mq2008": 580, "ohsumed": 67, "mslr": 51}.get(self.setting.data)
-        length = self.setting.cut or {"ohsumed": 150, "mslr": 115}.get(self.setting.data, 30)
-        return (queries or self.setting.queries) * self.setting.sessions * length
+        length = self.setting.cut or self.setting.length or 30
+        return self.setting.queries * (self.setting.sessions + 10) * length
 
 
 def cells() -> list[Cell]:
@@ -83,7 +89,7 @@ def cells() -> list[Cell]:
         for sessions in (10, 100, 1000)
     ]
     synthetic += [Cell("synthetic", replace(dla, uneven=True), (1, 3))]
-    sets = [Setting(data=name) for name in REAL]
+    sets = [Setting(data=name) for name in real_sets()]
     real = [
         Cell("real", replace(each, sessions=sessions), (1, 3))
         for each in sets
@@ -112,7 +118,8 @@ def cells() -> list[Cell]:
         for protocol in (dla, prs)
         for queries, sessions in ((1500, 1000), (4000, 10), (4000, 100), (4000, 1000))
     ]
-    return [*synthetic, *real, *readers, *large]
+    worlds = [Cell("worlds", setting, (2, 5)) for setting in WORLDS.values()]
+    return [*worlds, *synthetic, *real, *readers, *large]
 
 
 # ---- one world
@@ -127,18 +134,14 @@ class Task:
     wanted: tuple[str, ...]
     label: str
     world: str
-    folder: Path
+    lines: Path
 
 
 def measure(task: Task) -> list[str]:
     """Appends a line for each row; says what failed."""
     world = make_world(task.cell.setting, task.seed)
     known = rows(every=True)
-    name = hashlib.sha256(
-        f"{task.label} {task.world} {task.cell.setting} {task.seed}".encode()
-    ).hexdigest()[:16]
-    (task.folder / "quality-bias").mkdir(parents=True, exist_ok=True)
-    fits, failed = Fits(world, task.folder / "quality-bias" / f"{name}.json"), []
+    fits, failed = Fits(world), []
     for row in task.wanted:
         about: dict[str, Any] = {}
         try:
@@ -161,7 +164,7 @@ def _append(task: Task, row: str, found: dict[str, Any]) -> None:
         "row": row,
         **found,
     }
-    with (task.folder / (OUTSIDE_LINES if row in OUTSIDE else LINES)).open("a") as file:
+    with task.lines.open("a") as file:
         file.write(json.dumps(line) + "\n")
 
 
@@ -176,7 +179,7 @@ def unpacked(text: str) -> Any:
 
 
 def _label(row: str, label: str) -> str:
-    """Rows that nothing of ours is in but the table of labels hold for all of our revisions."""
+    """Rows that nothing of ours is in hold for all of our revisions."""
     return "outside" if row in OUTSIDE else label
 
 
@@ -184,30 +187,22 @@ def _label(row: str, label: str) -> str:
 
 
 def source_label() -> str:
-    """The revision of src, with a mark where files there differ from it."""
-    root = HERE.parent
-
-    def git(*arguments: str) -> str:
-        asked = subprocess.run(
-            ["git", *arguments], capture_output=True, text=True, check=False, cwd=root
-        )
-        return asked.stdout.strip()
-
-    changed = git("status", "--porcelain", "--", "src")
-    mark = "+" + hashlib.sha256(git("diff", "--", "src").encode()).hexdigest()[:6]
-    return git("rev-parse", "HEAD:src")[:10] + (mark if changed else "")
+    """The revision of src, by its text."""
+    return _digest(sorted((HERE.parent / "src").rglob("*.py")))
 
 
 def world_label() -> str:
     """The revision of the worlds, by their text."""
-    text = "".join((HERE / name).read_text() for name in WORLDS)
-    return hashlib.sha256(text.encode()).hexdigest()[:10]
+    return _digest([HERE / name for name in WORLD_FILES])
 
 
-def known_lines(folder: Path, label: str, world: str) -> list[Line]:
+def _digest(paths: list[Path]) -> str:
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:10]
+
+
+def known_lines(path: Path, label: str, world: str) -> list[Line]:
     """The lines that hold now; a later one takes the place of an earlier one."""
-    paths = [path for name in (LINES, OUTSIDE_LINES) if (path := folder / name).exists()]
-    texts = [text for path in paths for text in path.read_text().splitlines()]
+    texts = path.read_text().splitlines() if path.exists() else []
     held: dict[Any, Line] = {}
     for each in map(json.loads, texts):
         if each["world"] != world or each["label"] != _label(each["row"], label):
@@ -231,33 +226,36 @@ def tasks(options: argparse.Namespace, label: str, world: str) -> Iterator[Task]
     """What is missing: first every world once, within that the largest first."""
     done = {
         (line.setting, line.seed, line.row)
-        for line in known_lines(options.folder, label, world)
+        for line in known_lines(options.lines, label, world)
         if line.ndcg is not None
     }
     waiting = []
     for cell in chosen_cells(options):
         for seed in cell.seeds(options.tier)[: options.seeds]:
-            wanted = rows(every=cell.every and seed == 0)
+            single = cell.group == "synthetic"
             missing = tuple(
                 row
-                for row in wanted
-                if (not options.rows or row in options.rows)
+                for row in rows(single=single, every=cell.every and seed == 0)
+                if (row in options.rows if options.rows else options.ship or row != RUN)
                 and (cell.setting, seed, row) not in done
             )
             if missing:
-                time_ = seed // (FOLDS if cell.setting.data in REAL else 1)
-                waiting.append((time_, -cell.size, cell, seed, missing))
+                waiting.append((seed // cell.setting.folds, -cell.size, cell, seed, missing))
     for *_, cell, seed, missing in sorted(waiting, key=lambda each: each[:2]):
-        yield Task(cell, seed, missing, label, world, options.folder)
+        yield Task(cell, seed, missing, label, world, options.lines)
 
 
 def chosen_cells(options: argparse.Namespace) -> list[Cell]:
-    """Those of the tier whose name or group contains one of the texts asked for."""
+    """Those of the tier and groups whose name contains one of the texts asked for."""
+    groups = {"worlds": options.worlds is not None, "real": options.sets is not None}
+    kept = [WORLDS[name] for name in options.worlds or WORLDS]
     return [
         cell
         for cell in cells()
         if len(cell.seeds(options.tier))
-        and (not options.only or any(t in _said(cell) for t in options.only))
+        and (groups.get(cell.group) or not any(groups.values()))
+        and (cell.group != "worlds" or cell.setting in kept)
+        and (not options.only or any(text in _said(cell) for text in options.only))
     ]
 
 
@@ -267,7 +265,7 @@ def _said(cell: Cell) -> str:
 
 def run(todo: list[Task], jobs: int) -> None:
     """All tasks, a world in a process with one thread."""
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ[variable] = "1"
     start = time.perf_counter()
     context = get_context("spawn")
@@ -286,25 +284,16 @@ def run(todo: list[Task], jobs: int) -> None:
 
 def check_peers(seeds: int) -> None:
     """NDCG@10 of the peers with a row per impression and in the shorter way, on the same clicks."""
+    ways = {
+        LIGHTGBM: [partial(lightgbm_lambdarank, merged=merged) for merged in (False, True)],
+        XGBOOST: [partial(xgboost_unbiased, most_rows=most) for most in (10**9, 100_000)],
+    }
     found = []
     for seed in range(seeds):
         world: World = make_world(Setting(), seed)
-        fits = Fits(world, Path(os.devnull))
-        for name, ways in zip(
-            PEERS,
-            (
-                (
-                    lambda w: lightgbm_position(w, merged=False),
-                    lambda w: lightgbm_position(w, merged=True),
-                ),
-                (
-                    lambda w: xgboost_unbiased(w, most_rows=10**9),
-                    lambda w: xgboost_unbiased(w, most_rows=100_000),
-                ),
-            ),
-            strict=True,
-        ):
-            found.append([name, seed, *(float(fits.peer(way).ndcg.mean()) for way in ways)])
+        for name, both in ways.items():
+            values = [float(Fits(world).peer(way).ndcg.mean()) for way in both]
+            found.append([name, seed, *values])
     table(("peer", "seed", "row per impression", "shorter way"), found)
 
 
@@ -312,35 +301,54 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument(
+        "--worlds", nargs="*", choices=WORLDS, help="the worlds alone, or those named"
+    )
+    parser.add_argument("--sets", type=Path, help="the judged sets of this folder alone")
+    parser.add_argument("--ship", action="store_true", help="what `untilt.run` ships, too")
     parser.add_argument("--tier", type=int, choices=(1, 2), default=1)
     parser.add_argument("--only", action="append", default=[], help="text of the cell's name")
     parser.add_argument("--rows", action="append", default=[], help="these rows alone")
     parser.add_argument("--seeds", type=int, help="at most so many worlds of a cell")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--label", help="in place of the revision of src")
+    parser.add_argument("--lines", type=Path, default=RESULTS / "quality-lines.jsonl")
     parser.add_argument("--report", action="store_true", help="of what is known; measures nothing")
-    parser.add_argument("--folder", type=Path, default=RESULTS, help="where lines are kept")
+    parser.add_argument("--save", action="store_true", help="the summary as results/quality.json")
     parser.add_argument("--check-peers", action="store_true")
     options = parser.parse_args()
     if options.check_peers:
         check_peers(options.seeds or 2)
         return
-    options.folder.mkdir(parents=True, exist_ok=True)
+    if options.sets:
+        os.environ["UNTILT_DATA"] = str(options.sets)
+        quality_world.DATA = options.sets
     label, world = options.label or source_label(), world_label()
     if not options.report:
         run(list(tasks(options, label, world)), options.jobs)
-    order = {cell.setting: cell for cell in chosen_cells(options)}
-    lines = [line for line in known_lines(options.folder, label, world) if line.setting in order]
-    found = summary(lines, {setting: cell.group for setting, cell in order.items()})
-    table(*cell_columns(found))
+    order = {cell.setting: cell.group for cell in chosen_cells(options)}
+    lines = [line for line in known_lines(options.lines, label, world) if line.setting in order]
+    report(found := summary(lines, order), lines)
+    if options.save:
+        results = {"label": label, "world": world, "counts": counts(found), "cells": found}
+        packages = ("lightgbm", "xgboost-cpu", *filter(find_spec, ["catboost"]))
+        print(save("quality", results, seed=None, packages=packages))
+
+
+def report(found: list[dict[str, Any]], lines: list[Line]) -> None:
+    """Every cell, who is below whom, the CPU time of rows, and what failed."""
+    for row in OURS:
+        if any(row in cell["versus"] for cell in found):
+            table(*table_of(row, found))
+            print()
     for name, value in counts(found).items():
-        print(f"{name}: {value}")
+        print(f"{name}: {f'{len(value)} {value}' if isinstance(value, list) else value}")
+    spent: dict[str, float] = {}
     for line in lines:
+        spent[line.row] = spent.get(line.row, 0.0) + line.seconds
         if line.error:
             print(f"failed: {line.setting.name}, seed {line.seed}, {line.row}: {line.error}")
-    if options.folder == RESULTS and not options.only and not options.rows:
-        results = {"label": label, "world": world, "counts": counts(found), "cells": found}
-        print(save("quality", results, seed=None, packages=("lightgbm", "xgboost-cpu")))
+    print("CPU seconds:", ", ".join(f"{row} {seconds:.0f}" for row, seconds in spent.items()))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """What the lines of bench_quality.py say: means by cell, paired differences, who is below whom.
 
-A query's value is its mean over the worlds that tested it (a real query may be tested several
-times, a synthetic one is drawn once). The error of a difference is the standard deviation of the
-queries' differences over the root of their number: it does not count that other training queries
-would have given other rankers, so "below by more than two errors" is said rather too often than too
-seldom.
+The error of a value is over the worlds of a cell. A query's value is its mean over the worlds that
+tested it (a real query may be tested several times, a synthetic one is drawn once). The error of a
+difference is the standard deviation of the queries' differences over the root of their number: it
+does not count that other training queries would have given other rankers, so "below by more than
+two errors" is said rather too often than too seldom.
 """
 
 from collections import defaultdict
@@ -13,11 +13,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-from quality_rows import AUTO, LABELS, LIGHTGBM, OLD, OUTSIDE, PEERS, RAW, RUN, XGBOOST
-from quality_world import FOLDS, REAL, Array, Setting
+from quality_rows import AUTO, BEST_LOGGED, LABELS, PEERS, RAW, RUN
+from quality_world import WORLDS, Array, Setting
 
-OURS = (AUTO, RUN)  # what must never lose; the single methods are what they are measured against
-AIM = 0.005  # regret to the best of our own
+OURS = (RUN, AUTO)  # what must never lose
+OTHERS = (RAW, *PEERS, BEST_LOGGED)
+NAMES = {setting: name for name, setting in WORLDS.items()}
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,6 @@ def summary(lines: Iterable[Line], group: Mapping[Setting, str]) -> list[dict[st
 def _cell(setting: Setting, group: str, lines: list[Line]) -> dict[str, Any]:
     values = {row: _by_query([each for each in lines if each.row == row]) for row in _names(lines)}
     found = {row: _row(row, values, lines) for row in values if len(values[row])}
-    own = {row: each["ndcg"] for row, each in found.items() if _is_own(row, values)}
-    best = max(own, key=lambda row: own[row])
-    regret = {row: _difference(values[best], values[row]) for row in OURS if row in found}
     return {
         "cell": setting.name,
         "title": _title(setting, group),
@@ -61,16 +59,12 @@ def _cell(setting: Setting, group: str, lines: list[Line]) -> dict[str, Any]:
         "worlds": len({line.seed for line in lines}),
         "queries": len(values[RAW]),
         "shown": round(float(np.mean([line.shown for line in lines])), 3),
-        "best_of_own": best,
-        "regret": {
-            row: dict(zip(("value", "error"), each, strict=True)) for row, each in regret.items()
-        },
         "versus": {
             row: {
                 other: dict(
                     zip(("value", "error"), _difference(values[row], values[other]), strict=True)
                 )
-                for other in (RAW, *PEERS)
+                for other in OTHERS
                 if other in found
             }
             for row in OURS
@@ -83,8 +77,9 @@ def _cell(setting: Setting, group: str, lines: list[Line]) -> dict[str, Any]:
 
 def _title(setting: Setting, group: str) -> str:
     """The cell in a few words, without what all cells of its group share."""
-    named = {"synthetic": "synthetic", "mq2008": "MQ2008", "ohsumed": "OHSUMED", "mslr": "MSLR"}
-    words = [f"{setting.queries:,} queries"] if group == "large" else [named[setting.data]]
+    if group == "worlds":
+        return NAMES.get(setting, setting.name)
+    words = [f"{setting.queries:,} queries" if group == "large" else setting.data]
     if group == "synthetic":
         words = [setting.protocol, "1 ranker" if setting.rankers == 1 else "3 rankers"]
     if group == "readers":
@@ -102,16 +97,11 @@ def _names(lines: list[Line]) -> list[str]:
     return list(dict.fromkeys(line.row for line in lines))
 
 
-def _is_own(row: str, values: Mapping[str, Mapping[Any, float]]) -> bool:
-    """Ours, and measured on every query of the cell: a rarer weighting may lack some worlds."""
-    return row not in OUTSIDE and len(values[row]) == len(values[RAW])
-
-
 def _by_query(lines: list[Line]) -> dict[tuple[int, int], float]:
     """(part, number of the query) -> mean over the worlds that tested it."""
     kept: dict[tuple[int, int], list[float]] = defaultdict(list)
     for line in lines:
-        part = line.seed % FOLDS if line.setting.data in REAL else line.seed
+        part = line.seed if line.setting.synthetic else line.seed % line.setting.folds
         for number, value in enumerate(() if line.ndcg is None else line.ndcg):
             kept[part, number].append(float(value))
     return {query: float(np.mean(each)) for query, each in kept.items()}
@@ -131,66 +121,98 @@ def _row(row: str, values: Mapping[str, Mapping[Any, float]], lines: list[Line])
     gap = _difference(labels, values[RAW])[0] if labels else 0.0
     told = {
         "ndcg": round(float(np.mean(list(values[row].values()))), 5),
+        "ndcg_error": _error_over_worlds(mine),
         "gain": gain,
         "gain_error": error,
         "share": round(gain / gap, 3) if gap > 0 else None,
         "seconds": round(float(np.mean([line.seconds for line in mine])), 1),
     }
     trees = [line.trees for line in mine if line.trees is not None]
-    chosen = [line.about["chosen"] for line in mine if "chosen" in line.about]
+    chosen = [str(line.about["chosen"]) for line in mine if "chosen" in line.about]
     if trees:
         told["trees"] = round(float(np.mean(trees)))
     if chosen:
         told["chosen"] = {name: chosen.count(name) for name in sorted(set(chosen))}
+        told["ships"] = round(float(np.mean([line.about["ships"] for line in mine])), 3)
         told["bias"] = sorted({f"{line.about['bias']}, {line.about['by']}" for line in mine})
     return told
 
 
+def _error_over_worlds(lines: list[Line]) -> float | None:
+    """Of the mean over worlds; None for one world."""
+    means = [float(line.ndcg.mean()) for line in lines if line.ndcg is not None]
+    if len(means) == 1:
+        return None
+    return round(float(np.std(means, ddof=1) / np.sqrt(len(means))), 5)
+
+
 def counts(cells: list[dict[str, Any]]) -> dict[str, Any]:
-    """How often `auto` and `run` lose, and to whom; which cells."""
+    """How often `run` and `auto` lose, and to whom; which cells."""
     told: dict[str, Any] = {"cells": len(cells)}
     for row in OURS:
         here = [cell for cell in cells if row in cell["versus"]]
-        for other in (RAW, *PEERS):
-            losses = {_short(c): c["versus"][row][other] for c in here if other in c["versus"][row]}
-            below = [name for name, d in losses.items() if d["value"] < 0]
-            clearly = [name for name in below if losses[name]["value"] < -2 * losses[name]["error"]]
-            told[f"{row} below {other}"] = below
-            told[f"{row} below {other} by more than 2 errors"] = clearly
-        told[f"{row} regret over {AIM}"] = [
-            _short(c) for c in here if c["regret"][row]["value"] > AIM
-        ]
-        gains = [c["versus"][row][RAW]["value"] for c in here]
-        told[f"{row} mean gain over raw clicks"] = (
-            round(float(np.mean(gains)), 4) if gains else None
-        )
+        for other in OTHERS:
+            losses = {
+                f"{cell['group']}: {cell['title']}": cell["versus"][row][other]
+                for cell in here
+                if other in cell["versus"][row]
+            }
+            if losses:
+                below = [name for name, each in losses.items() if each["value"] < 0]
+                told[f"{row} below {other}"] = below
+                told[f"{row} below {other} by more than 2 errors"] = [
+                    name for name in below if clearly_below(losses[name])
+                ]
+        gains = [cell["versus"][row][RAW]["value"] for cell in here]
+        if gains:
+            told[f"{row} mean gain over raw clicks"] = round(float(np.mean(gains)), 4)
     return told
 
 
-def _short(cell: dict[str, Any]) -> str:
-    return f"{cell['group']}: {cell['title']}"
+def clearly_below(difference: Mapping[str, float]) -> bool:
+    """By more than two errors."""
+    return difference["value"] < -2 * difference["error"]
 
 
-def cell_columns(cells: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the table that is printed."""
-    columns = (OLD, RAW, LIGHTGBM, XGBOOST, AUTO, RUN, LABELS)
-    header = ["cell", "queries", *columns, "auto - raw", "run - raw", "best of own", "regret"]
-    return header, [
+def table_of(row: str, cells: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Header and lines: NDCG of a row of ours, and its difference to every other.
+
+    `**`: below by more than two errors. The last line is the mean over cells.
+    """
+    here = [cell for cell in cells if row in cell["versus"]]
+    lines = [
         [
-            cell["cell"],
+            cell["title"],
             str(cell["queries"]),
-            *(_number(cell["rows"].get(name)) for name in columns),
-            *(_signed(cell["versus"].get(name, {}).get(RAW)) for name in OURS),
-            cell["best_of_own"],
-            " ".join(f"{each['value']:.4f}" for each in cell["regret"].values()),
+            str(round(sum(each["seconds"] for each in cell["rows"].values()))),
+            _plus_minus(cell["rows"][row]["ndcg"], cell["rows"][row]["ndcg_error"], ".4f"),
+            *(_signed(cell["versus"][row].get(other)) for other in OTHERS),
         ]
-        for cell in cells
+        for cell in here
     ]
+    means = [
+        _mean([cell["versus"][row][other] for cell in here if other in cell["versus"][row]])
+        for other in OTHERS
+    ]
+    value = float(np.mean([cell["rows"][row]["ndcg"] for cell in here] or [np.nan]))
+    lines.append(["mean", "", "", f"{value:.4f}", *map(_signed, means)])
+    return ["cell", "queries", "CPU s", row, *(f"- {other}" for other in OTHERS)], lines
 
 
-def _number(row: dict[str, Any] | None) -> str:
-    return "-" if row is None else f"{row['ndcg']:.4f}"
+def _mean(differences: list[dict[str, float]]) -> dict[str, float] | None:
+    if not differences:
+        return None
+    errors = np.array([each["error"] for each in differences])
+    value = float(np.mean([each["value"] for each in differences]))
+    return {"value": value, "error": float(np.sqrt((errors**2).sum()) / len(errors))}
 
 
-def _signed(difference: dict[str, float] | None) -> str:
-    return "-" if difference is None else f"{difference['value']:+.4f} +- {difference['error']:.4f}"
+def _signed(difference: Mapping[str, float] | None) -> str:
+    if difference is None:
+        return "-"
+    mark = " **" if clearly_below(difference) else ""
+    return _plus_minus(difference["value"], difference["error"], "+.4f") + mark
+
+
+def _plus_minus(value: float, error: float | None, form: str) -> str:
+    return f"{value:{form}}" + ("" if error is None else f" +- {error:.4f}")

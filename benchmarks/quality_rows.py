@@ -11,6 +11,7 @@ without the test part of the run, or its assumed curve where the log cannot tell
 ours take it, and CatBoost's pairs; LightGBM and XGBoost learn their own.
 """
 
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -39,9 +40,10 @@ OUTSIDE = (LABELS, SHOWN_LABELS, OLD, BEST_LOGGED, LIGHTGBM_RAW, LIGHTGBM, XGBOO
 TREES = (100, 300)
 PATIENCE = 30  # trees without gain on the held-out clicks, before a peer stops
 HELD_OUT = 5  # a peer stops by every fifth query
-# LightGBM and XGBoost take a row per impression. Above this many LightGBM gets equal sessions merged, with
-# their number as weight and none without a click, which gives the same pairs, and XGBoost, whose
-# bias ignores weights, as many sessions with a click as fit, drawn by chance (`--check-peers`).
+# LightGBM and XGBoost take a row per impression. Above this many LightGBM gets equal sessions
+# merged, with their number as weight and none without a click, which gives the same pairs, and
+# XGBoost, whose bias ignores weights, as many sessions with a click as fit, drawn by chance
+# (`--check-peers`).
 PEER_ROWS = 300_000
 SAMPLED = {"learning_rate": 0.05, "num_leaves": 31, "feature_fraction": 0.9}
 SAMPLED |= {"bagging_fraction": 0.9, "bagging_freq": 1}
@@ -193,35 +195,26 @@ def rows(*, single: bool = False, every: bool = False) -> dict[str, Callable[[Fi
 
 
 def shipped_scores(result: ut.RunResult, world: World) -> list[Array]:
-    """Scores of the test documents by what the run ships, an array for each order they arrive in.
+    """Scores of the test documents by what the run ships, for each order that they may arrive in.
 
-    That is the ranker's score, where it ships one, else the order of the logged rankers that stay:
-    the baseline that the run names, or all of them. A ranker that has learnt weights of the arriving
-    order takes it as the feature `old_rank`.
+    That is its ranker, or where it ships none the order of the logged rankers that stay: the one
+    that the run names as its baseline, else all. A ranker that uses the order in which documents
+    arrive takes it as the feature `old_rank`.
     """
     ranker, log, test = result.ranker, world.log, world.test
     held_out = result.decision.held_out
-    words = "" if held_out is None else held_out.comparison.baseline.replace("'", " ").split()
-    named = [
-        order for name, order in zip(log.ranker_names, world.old, strict=False) if name in words
-    ]
-    arriving = named or list(world.old)
+    baseline = re.findall(r"\w+", "" if held_out is None else held_out.comparison.baseline)
+    names = zip(log.ranker_names, world.old, strict=False)
+    arriving = [order for name, order in names if name in baseline] or list(world.old)
     if ranker is None:
         return arriving
-    columns = dict(zip(log.feature_names, test.features.T, strict=True))
-    wanted = [name for name in ranker.feature_names_ if name not in columns]
-    assert wanted in ([], ["old_rank"]), wanted
-    return [
-        ranker.predict(
-            np.column_stack(
-                [
-                    columns[name] if name in columns else old_rank(test, order)
-                    for name in ranker.feature_names_
-                ]
-            )
-        )
-        for order in (arriving if wanted else arriving[:1])
-    ]
+
+    def scores(order: Array) -> Array:
+        columns = dict(zip(log.feature_names, test.features.T, strict=True))
+        columns["old_rank"] = old_rank(test, order)
+        return ranker.predict(np.column_stack([columns[each] for each in ranker.feature_names_]))
+
+    return [scores(order) for order in arriving]
 
 
 def single_methods(*, every: bool) -> Iterator[str]:
@@ -394,9 +387,9 @@ def catboost_ranker(
 def document_pairs(log: ut.ClickLog, table: Array) -> tuple[Array, Array]:
     """Pairs (winner, loser) of documents, and the sum over sessions of each one's weights."""
     slates = log.slates()
-    order = np.argsort(slates.group, kind="stable")
+    order = np.argsort(slates.group_of_list, kind="stable")
     pairs, weights = [], []
-    for lists in np.split(order, np.flatnonzero(np.diff(slates.group[order])) + 1):
+    for lists in np.split(order, np.flatnonzero(np.diff(slates.group_of_list[order])) + 1):
         rows = log.indptr[lists][:, None] + np.arange(np.diff(log.indptr)[lists[0]])
         clicked, place = log.label[rows] > 0, log.position[rows[0]] - 1
         summed = (clicked * log.count[lists][:, None]).T @ ~clicked * table[np.ix_(place, place)]

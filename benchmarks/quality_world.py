@@ -122,32 +122,28 @@ class Setting:
         return 1 if self.synthetic else FOLDS
 
 
-def _worlds() -> dict[str, Setting]:
-    usual = Setting(queries=400, sessions=30)
-    table: dict[str, dict[str, Any]] = {
-        "a1: old score and rank are features, 1 ranker": {"adds": "score rank", "rankers": 1},
-        "a3: old score and rank are features": {"adds": "score rank"},
-        "ai30: the same, 2 strong rankers": {"adds": "score rank", "old": "strong", "rankers": 2},
-        "b5: 5 candidates, all shown": {"length": 5, "cut": 0},
-        "b20: 20 candidates, all shown": {"length": 20, "cut": 0},
-        "c150: 150 candidates": {"length": 150},
-        "d40: 40 queries, 3,000 sessions": {"queries": 40, "sessions": 3000},
-        "e5000: 5,000 queries, 1.4 sessions": {"queries": 5000, "sessions": 1.4},
-        "f30: 30% click noise": {"noise": 0.3},
-        "gmix: mixed readers": {"reader": "mixed"},
-        "hflat: flat curve, 1 ranker": {"protocol": "flat", "rankers": 1},
-        "hsteep: steep curve, 1 ranker": {"protocol": "steep", "rankers": 1},
-        "i30: 2 strong rankers": {"old": "strong", "rankers": 2},
-        "i5: 2 strong rankers, 5 sessions": {"old": "strong", "rankers": 2, "sessions": 5},
-        "i1r: 1 strong ranker": {"old": "strong", "rankers": 1},
-        "jtop: clicks on the top grade": {"protocol": "top"},
-        "kpers: personal lists": {"personal": 0.8},
-        "lmiss: missing values": {"missing": True},
-    }
-    return {title: replace(usual, **changes) for title, changes in table.items()}
-
-
-WORLDS = _worlds()
+_USUAL = Setting(queries=400, sessions=30)
+# Logs unlike those that the package was built on, each by what is unusual in it.
+WORLDS: dict[str, Setting] = {
+    "score-and-rank-1": replace(_USUAL, adds="score rank", rankers=1),
+    "score-and-rank-3": replace(_USUAL, adds="score rank"),
+    "score-and-rank-strong": replace(_USUAL, adds="score rank", old="strong", rankers=2),
+    "strong-1": replace(_USUAL, old="strong", rankers=1),
+    "strong-2": replace(_USUAL, old="strong", rankers=2),
+    "strong-2-sparse": replace(_USUAL, old="strong", rankers=2, sessions=5),
+    "candidates-5": replace(_USUAL, length=5, cut=0),
+    "candidates-20": replace(_USUAL, length=20, cut=0),
+    "candidates-150": replace(_USUAL, length=150),
+    "queries-40": replace(_USUAL, queries=40, sessions=3000),
+    "queries-5000": replace(_USUAL, queries=5000, sessions=1.4),
+    "noise-30": replace(_USUAL, noise=0.3),
+    "mixed-readers": replace(_USUAL, reader="mixed"),
+    "flat-curve": replace(_USUAL, protocol="flat", rankers=1),
+    "steep-curve": replace(_USUAL, protocol="steep", rankers=1),
+    "top-grade": replace(_USUAL, protocol="top"),
+    "personal": replace(_USUAL, personal=0.8),
+    "missing": replace(_USUAL, missing=True),
+}
 
 
 @dataclass(frozen=True)
