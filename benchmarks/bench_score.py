@@ -2,7 +2,8 @@
 
 Boosters are trained here on made data of 136 features. The scorers take turns on the same rows, and
 the figure is the median CPU time of a call, so that other work on the machine falls on all alike.
-onnxruntime and the conversion to its format (`onnx`) are timed where they are installed.
+onnxruntime and the conversion to its format (`onnx`) are timed where they are installed, and so is
+CatBoost, with symmetric trees of its own of as many leaves (a power of two).
 """
 
 import argparse
@@ -99,6 +100,21 @@ def nodes_of(booster: lightgbm.Booster) -> dict[str, list[Any]]:
     return found
 
 
+def catboost_scorer(
+    n_trees: int, n_leaves: int, seed: int
+) -> Callable[[np.ndarray], np.ndarray] | None:
+    """As many symmetric trees on the same rows; None where CatBoost is not installed."""
+    if not find_spec("catboost"):
+        return None
+    from catboost import CatBoost
+
+    params = {"iterations": n_trees, "depth": round(np.log2(n_leaves)), "learning_rate": 0.05}
+    params |= {"thread_count": 1, "random_seed": seed, "verbose": False}
+    model = CatBoost({**params, "loss_function": "RMSE", "allow_writing_files": False})
+    model.fit(*made(20_000, seed))
+    return lambda features: model.predict(features, thread_count=1)
+
+
 def microseconds(scorers: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
     """The median CPU time of a call of each, in turns."""
     taken: dict[str, list[float]] = {name: [] for name in scorers}
@@ -116,7 +132,7 @@ def compared(n_trees: int, n_leaves: int, repeats: int, seed: int) -> list[dict[
     ours = TreeScorer.of(booster, n_trees)
     reading = time.process_time() - start
     assert ours is not None
-    onnx = onnx_scorer(booster)
+    onnx, catboost = onnx_scorer(booster), catboost_scorer(n_trees, n_leaves, seed)
     found = []
     for n_rows in ROWS:
         rows = made(n_rows, seed + 1)[0]
@@ -128,6 +144,8 @@ def compared(n_trees: int, n_leaves: int, repeats: int, seed: int) -> list[dict[
         if onnx is not None:
             assert np.allclose(onnx(rows), ours.scores(rows), rtol=1e-3, atol=1e-3)
             scorers["onnxruntime"] = lambda rows=rows: onnx(rows)
+        if catboost is not None:
+            scorers["catboost"] = lambda rows=rows: catboost(rows)
         took = microseconds(scorers, repeats)
         found.append({
             "trees": n_trees, "leaves": n_leaves, "rows": n_rows, "microseconds": took,
@@ -142,9 +160,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     results = [row for model in MODELS for row in compared(*model, options.repeats, options.seed)]
-    names = [
-        name for name in ("untilt", "lightgbm", "onnxruntime") if name in results[0]["microseconds"]
-    ]
+    names = list(results[0]["microseconds"])
     table(
         ("trees", "leaves", "rows", *(f"{name} us" for name in names), "times"),
         [
@@ -153,8 +169,7 @@ def main() -> None:
             for r in results
         ],
     )  # fmt: skip
-    packages = ["lightgbm", *(["onnxruntime"] if "onnxruntime" in names else [])]
-    print(save("score", results, seed=options.seed, packages=packages))
+    print(save("score", results, seed=options.seed, packages=names[1:]))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,9 @@ def settings(q):
         replace(small, reader="trust"),
         replace(small, reader="cascade", cut=0),
         replace(small, uneven=True),
+        replace(small, reader="mixed"),
+        replace(small, protocol="flat", rankers=1),
+        replace(small, protocol="top", personal=0.8),
     ]
 
 
@@ -64,8 +67,8 @@ def test_probability_of_clicks_by_hand(q):
     )
 
 
-@pytest.mark.parametrize("reader", ["pbm", "trust", "cascade"])
-@pytest.mark.parametrize("protocol", ["dla", "prs"])
+@pytest.mark.parametrize("reader", ["pbm", "trust", "cascade", "mixed"])
+@pytest.mark.parametrize("protocol", ["dla", "prs", "steep"])
 def test_drawn_clicks_follow_it(q, reader, protocol):
     worth = np.array([0.9, 0.1, 0.4, 0.0, 1.0, 0.3])
     setting = q.Setting(reader=reader, protocol=protocol)
@@ -73,6 +76,31 @@ def test_drawn_clicks_follow_it(q, reader, protocol):
     rate = q.draw_clicks(worth, n, setting, np.random.default_rng(5)).mean(axis=0)
     wanted = q.click_probability(worth, setting)
     assert np.all(np.abs(rate - wanted) < 4 * np.sqrt(wanted * (1 - wanted) / n) + 1e-12)
+
+
+def test_worlds_are_what_their_names_say(q):
+    def made(name, **changes):
+        return q.make_world(replace(q.WORLDS[name], queries=30, **changes), 0)
+
+    added = made("score-and-rank-1", sessions=3)
+    score, rank = added.test.features[:, -2:].T
+    assert score == pytest.approx(added.old[0].astype(np.float32))
+    assert np.array_equal(rank, q.old_rank(added.test, added.old[0]))
+    log = added.log
+    assert np.array_equal(log.features[log.document, -1], log.position)  # one ranker, top ten
+    assert np.diff(made("candidates-150").train.indptr).tolist() == [150] * 30
+    sparse = q.make_world(replace(q.WORLDS["queries-5000"], queries=200), 0).log
+    assert sparse.count.sum() / 200 == pytest.approx(1.4, abs=0.15)
+    personal = made("personal", sessions=20).log
+    assert personal.slates().n_groups > 0.9 * 30 * 20
+    gaps = np.isnan(made("missing").log.features)
+    assert 0.3 < gaps[:, ::2].mean() < 0.6
+    assert not gaps[:, 1::2].any()
+    strong, few = (made(name, sessions=1) for name in ("strong-1", "steep-curve"))
+    ndcg = [q.ndcg_by_query(each.test, each.old[0]).mean() for each in (strong, few)]
+    assert ndcg[0] > ndcg[1] + 0.05
+    assert q.relevance(np.arange(5.0), q.WORLDS["top-grade"], top=4)[-1] == 0.9
+    assert q.examination(q.WORLDS["flat-curve"], 2)[1] == pytest.approx(2**-0.3)
 
 
 def test_clicks_of_a_log_follow_the_model(q):
@@ -102,7 +130,7 @@ def test_documents_nobody_was_shown_are_in_the_log(q):
 
 
 def test_every_query_gets_its_sessions(q):
-    even, _, _, _, uneven = (q.make_world(each, 0).log for each in settings(q))
+    even, _, _, _, uneven, *_ = (q.make_world(each, 0).log for each in settings(q))
     of = [np.bincount(log.query, weights=log.count, minlength=30) for log in (even, uneven)]
     assert np.all(of[0] == 40)
     assert of[1].min() >= 1
@@ -158,9 +186,11 @@ def test_ndcg_by_hand(q):
     )
 
 
-@pytest.mark.parametrize(("data", "queries"), [("mq2008", 784), ("ohsumed", 106), ("mslr", 86)])
-def test_real_sets_have_five_parts(q, data, queries, data_dir):
-    q.DATA = data_dir
+@pytest.mark.parametrize(
+    ("data", "queries"), [("mq2008", 784), ("ohsumed", 106), ("mslr-sample", 86)]
+)
+def test_real_sets_have_five_parts(q, data, queries, data_dir, monkeypatch):
+    monkeypatch.setattr(q, "DATA", data_dir)
     whole, part = q.real_set(data)
     assert whole.n_queries == queries
     assert len(np.unique(whole.query_id)) == queries
@@ -171,11 +201,25 @@ def test_real_sets_have_five_parts(q, data, queries, data_dir):
     )
 
 
-def test_labels_of_shown_are_the_most_that_clicks_could_say(q, benchmark_module, tmp_path):
+def test_a_sparse_set_in_plain_text_is_read(q, tmp_path, monkeypatch):
+    (tmp_path / "small").mkdir()
+    text = "2 qid:a 1:0.5 3:1 # one\n0 qid:a 2:4\n1 qid:b 1:7\n"
+    (tmp_path / "small" / "all.txt").write_text(text)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("no judged set\n")
+    monkeypatch.setattr(q, "DATA", tmp_path)
+    assert q.real_sets() == ["small"]
+    whole, part = q.real_set("small")
+    assert whole.features.tolist() == [[0.5, 0, 1], [0, 4, 0], [7, 0, 0]]
+    assert whole.labels.tolist() == [2, 0, 1]
+    assert part.tolist() == [0, 1]
+
+
+def test_labels_of_shown_are_the_most_that_clicks_could_say(q, benchmark_module):
     """All grades of what was shown, or two where readers click by two."""
     rows = benchmark_module("quality_rows")
     for setting in settings(q)[:2]:
-        fits, seen = rows.Fits(q.make_world(setting, 0), tmp_path / "none"), []
+        fits, seen = rows.Fits(q.make_world(setting, 0)), []
         fits._best_prefix = lambda _, judged, seen=seen: seen.append(judged)
         fits.shown_labels()
         told, shown = seen[0].labels, fits.world.shown
