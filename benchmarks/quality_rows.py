@@ -11,7 +11,6 @@ without the test part of the run, or its assumed curve where the log cannot tell
 ours take it, and CatBoost's pairs; LightGBM and XGBoost learn their own.
 """
 
-import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -198,14 +197,12 @@ def shipped_scores(result: ut.RunResult, world: World) -> list[Array]:
     """Scores of the test documents by what the run ships, for each order that they may arrive in.
 
     That is its ranker, or where it ships none the order of the logged rankers that stay: the one
-    that the run names as its baseline, else all. A ranker that uses the order in which documents
-    arrive takes it as the feature `old_rank`.
+    that the run calls the best, else all. A ranker that uses the order in which documents arrive
+    takes it as the feature `old_rank`.
     """
     ranker, log, test = result.ranker, world.log, world.test
-    held_out = result.decision.held_out
-    baseline = re.findall(r"\w+", "" if held_out is None else held_out.comparison.baseline)
-    names = zip(log.ranker_names, world.old, strict=False)
-    arriving = [order for name, order in names if name in baseline] or list(world.old)
+    best = getattr(result.decision, "best_logged", None)
+    arriving = [world.old[log.ranker_names.index(best)]] if best else list(world.old)
     if ranker is None:
         return arriving
 

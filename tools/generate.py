@@ -155,8 +155,10 @@ def export_table(part: str) -> str:
 
 
 QUALITY = ROOT / "benchmarks/results/quality.json"
-QUALITY_ROWS = ("raw clicks", "LightGBM position", "XGBoost unbiased", "auto", "run",
-                "labels of shown", "labels")  # fmt: skip
+QUALITY_ROWS = (
+    "best logged ranker", "raw clicks", "LightGBM raw", "LightGBM position", "XGBoost unbiased",
+    "CatBoost YetiRank", "CatBoost pairs", "auto", "run", "labels of shown", "labels",
+)  # fmt: skip
 
 
 def quality_table(group: str) -> str:
@@ -167,17 +169,12 @@ def quality_table(group: str) -> str:
     if group == "losses":
         return _loss_table(results["counts"])
     cells = [each for each in results["cells"] if each["group"] == group]
-    header = ["cell", *QUALITY_ROWS, "auto - raw", "run - raw", "best of ours, auto's regret"]
+    rows = [row for row in QUALITY_ROWS if any(row in cell["rows"] for cell in cells)]
+    header = ["cell", *rows, "auto - raw", "run - raw"]
     lines = [header, ["---", *["---:"] * (len(header) - 1)]]
     for cell in cells:
-        lines.append(
-            [
-                cell["title"],
-                *(_value(cell["rows"].get(row)) for row in QUALITY_ROWS),
-                *(_versus_raw(cell, row) for row in ("auto", "run")),
-                _regret(cell, "auto"),
-            ]
-        )
+        values = [_value(cell["rows"].get(row)) for row in rows]
+        lines.append([cell["title"], *values, *(_versus_raw(cell, row) for row in ("auto", "run"))])
     return _markdown(lines)
 
 
@@ -193,13 +190,6 @@ def _versus_raw(cell: dict[str, Any], row: str) -> str:
     value, error = difference["value"], difference["error"]
     text = f"{value:+.3f} ± {error:.3f}".replace("0.", ".")
     return f"**{text}**" if value < -2 * error else text
-
-
-def _regret(cell: dict[str, Any], row: str) -> str:
-    if row not in cell["regret"]:
-        return "-"
-    value = f"{cell['regret'][row]['value']:.3f}".replace("0.", ".", 1)
-    return f"{cell['best_of_own']}, {value}"
 
 
 def _share_table(cells: list[dict[str, Any]]) -> str:
@@ -219,11 +209,16 @@ def _share_table(cells: list[dict[str, Any]]) -> str:
 
 
 def _loss_table(counts: dict[str, Any]) -> str:
-    """How many cells a count names, and which."""
-    lines = [["", "cells", "which"], ["---", "---:", "---"]]
+    """How many cells are below another row, by how much, and which."""
+    clearly = " by more than 2 errors"
+    lines = [["", "cells", "below", "by more than two errors", "which"]]
+    lines.append(["---", *["---:"] * 3, "---"])
     for name, found in counts.items():
-        if isinstance(found, list):
-            lines.append([name, f"{len(found)} of {counts['cells']}", "; ".join(found) or "none"])
+        if name + clearly in counts:
+            figures = [str(counts["cells"]), str(len(found)), str(len(counts[name + clearly]))]
+            lines.append(
+                [name.replace(" below ", " against "), *figures, "; ".join(found) or "none"]
+            )
     return _markdown(lines)
 
 

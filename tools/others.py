@@ -7,6 +7,7 @@ from typing import Any
 
 RESULTS = Path(__file__).parents[1] / "benchmarks/results"
 GROUPS = {
+    "worlds": "unusual worlds",
     "synthetic": "made, 500 queries",
     "large": "made, 1,500 queries",
     "real": "MQ2008, OHSUMED, MSLR",
@@ -35,6 +36,8 @@ def _quality() -> list[list[str]]:
     lines = [header, ["---", *["---:"] * (len(header) - 1)]]
     for group, title in {**GROUPS, "": "all"}.items():
         mine = [each for each in cells if group in ("", each["group"])]
+        if not mine:
+            continue
         means = [_mean(each["rows"][row]["ndcg"] for each in mine) for row in COLUMNS]
         above = sum(
             all(each["versus"]["auto"][peer]["value"] > 0 for peer in _peers()) for each in mine

@@ -229,22 +229,19 @@ def test_what_ships_is_the_ranker_or_the_order_that_stays(benchmark_module, worl
     rows = benchmark_module("quality_rows")
     setting = replace(world.WORLDS["strong-2"], queries=20, sessions=2)
     made = world.make_world(setting, 0)
-    ranks = [world.old_rank(made.test, order) for order in made.old]
 
-    def result(ranker, baseline):
-        held_out = Namespace(comparison=Namespace(baseline=baseline))
-        return Namespace(ranker=ranker, decision=Namespace(held_out=held_out))
+    def result(ranker, best=None):
+        return Namespace(ranker=ranker, decision=Namespace(best_logged=best))
 
-    mixture = rows.shipped_scores(result(None, "logged order"), made)
-    assert np.array_equal(mixture, made.old)  # both rankers stay
-    (kept,) = rows.shipped_scores(result(None, "order of ranker 1"), made)
+    assert np.array_equal(rows.shipped_scores(result(None), made), made.old)  # both stay
+    (kept,) = rows.shipped_scores(result(None, best="1"), made)
     assert np.array_equal(kept, made.old[1])
-    first = Namespace(feature_names_=("f2", "f1"), predict=lambda table: table[:, 1])
-    for scores in rows.shipped_scores(result(first, "logged order"), made):
+    other = Namespace(feature_names_=("f2", "f1"), predict=lambda table: table[:, 1])
+    for scores in rows.shipped_scores(result(other), made):
         assert np.array_equal(scores, made.test.features[:, 0])
     step = Namespace(feature_names_=("f1", "old_rank"), predict=lambda table: -table[:, 1])
-    (scores,) = rows.shipped_scores(result(step, "ranker 1"), made)
-    assert np.array_equal(scores, -ranks[1])
+    (scores,) = rows.shipped_scores(result(step, best="1"), made)
+    assert np.array_equal(scores, -world.old_rank(made.test, made.old[1]))
 
 
 def test_pairs_of_documents_are_sums_over_sessions(benchmark_module, world):
