@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 import quality_world
 from _harness import RESULTS, save, table
-from quality_report import OURS, Line, counts, summary, table_of
+from quality_report import NAMES, OURS, Line, counts, summary, table_of
 from quality_rows import (
     LIGHTGBM,
     OUTSIDE,
@@ -118,7 +118,7 @@ def cells() -> list[Cell]:
         for protocol in (dla, prs)
         for queries, sessions in ((1500, 1000), (4000, 10), (4000, 100), (4000, 1000))
     ]
-    worlds = [Cell("worlds", setting, (2, 5)) for setting in WORLDS.values()]
+    worlds = [Cell("worlds", setting, (3, 5)) for setting in WORLDS.values()]
     return [*worlds, *synthetic, *real, *readers, *large]
 
 
@@ -260,7 +260,7 @@ def chosen_cells(options: argparse.Namespace) -> list[Cell]:
 
 
 def _said(cell: Cell) -> str:
-    return f"{cell.group}: {cell.setting.name}"
+    return f"{cell.group}: {NAMES.get(cell.setting, cell.setting.name)}"
 
 
 def run(todo: list[Task], jobs: int) -> None:

@@ -153,7 +153,7 @@ def asked(tmp_path, **more):
 def test_what_is_known_is_not_done_again(bench, tmp_path):
     options = asked(tmp_path, worlds=["personal"], ship=True)
     todo = list(bench.tasks(options, "new", "w"))
-    assert [task.seed for task in todo] == [0, 1]
+    assert [task.seed for task in todo] == [0, 1, 2]
     bench._append(todo[1], "auto", {"ndcg": bench.packed([0.5]), "about": {}, "shown": 0.5})
     bench._append(todo[1], "run", {"error": "broke", "about": {}, "shown": 0.5})
     again = {task.seed: task.wanted for task in bench.tasks(options, "new", "w")}
@@ -163,19 +163,22 @@ def test_what_is_known_is_not_done_again(bench, tmp_path):
     assert [task.wanted for task in bench.tasks(fewer, "new", "w")] == [("labels",)]
 
 
-def test_groups_and_rows_are_those_asked_for(bench, world, tmp_path, monkeypatch, data_dir):
+def test_groups_and_rows_are_those_asked_for(bench, world, tmp_path, monkeypatch):
     monkeypatch.setattr(world, "DATA", tmp_path)
     worlds = bench.chosen_cells(asked(tmp_path, worlds=[]))
     assert [cell.setting for cell in worlds] == list(world.WORLDS.values())
     assert bench.chosen_cells(asked(tmp_path, sets=tmp_path)) == []  # no set is there
     without_sets = {cell.group for cell in bench.chosen_cells(asked(tmp_path))}
     assert without_sets == {"worlds", "synthetic", "readers", "large"}
-    monkeypatch.setattr(world, "DATA", data_dir)
-    sets = bench.chosen_cells(asked(tmp_path, sets=data_dir))
-    assert {cell.group for cell in sets} == {"real"}
     wanted = next(bench.tasks(asked(tmp_path, worlds=["missing"]), "new", "w")).wanted
     assert "run" not in wanted
     assert "best logged ranker" in wanted
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "judged.txt").write_text("1 qid:1 1:0.5\n")
+    sets = bench.chosen_cells(asked(tmp_path, sets=tmp_path))
+    assert {(cell.group, cell.setting.data) for cell in sets} == {("real", "mine")}
+    readers = bench.chosen_cells(asked(tmp_path, only=["readers: mine"]))
+    assert len(readers) == 2
 
 
 def test_every_objective_is_a_row(bench):
