@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from importlib.util import find_spec
+from importlib.metadata import packages_distributions
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -331,7 +331,10 @@ def main() -> None:
     report(found := summary(lines, order), lines)
     if options.save:
         results = {"label": label, "world": world, "counts": counts(found), "cells": found}
-        packages = ("lightgbm", "xgboost-cpu", *filter(find_spec, ["catboost"]))
+        installed = packages_distributions()
+        packages = [
+            installed[each][0] for each in ("lightgbm", "xgboost", "catboost") if each in installed
+        ]
         print(save("quality", results, seed=None, packages=packages))
 
 
