@@ -345,7 +345,10 @@ def report(found: list[dict[str, Any]], lines: list[Line]) -> None:
             table(*table_of(row, found))
             print()
     for name, value in counts(found).items():
-        print(f"{name}: {f'{len(value)} {value}' if isinstance(value, list) else value}")
+        if not isinstance(value, list):
+            print(f"{name}: {value}")
+        elif name.endswith("errors"):
+            print(f"{name}: {len(value)}", *([f"({'; '.join(value)})"] if value else []))
     spent: dict[str, float] = {}
     for line in lines:
         spent[line.row] = spent.get(line.row, 0.0) + line.seconds

@@ -150,22 +150,27 @@ def counts(cells: list[dict[str, Any]]) -> dict[str, Any]:
     """How often `run` and `auto` lose, and to whom; which cells."""
     told: dict[str, Any] = {"cells": len(cells)}
     for row in OURS:
-        here = [cell for cell in cells if row in cell["versus"]]
+        here = {
+            f"{cell['group']}: {cell['title']}": cell["versus"][row]
+            for cell in cells
+            if row in cell["versus"]
+        }
+        if not here:
+            continue
         for other in OTHERS:
-            losses = {
-                f"{cell['group']}: {cell['title']}": cell["versus"][row][other]
-                for cell in here
-                if other in cell["versus"][row]
-            }
-            if losses:
-                below = [name for name, each in losses.items() if each["value"] < 0]
+            if any(other in versus for versus in here.values()):
+                below = [
+                    n for n, each in here.items() if other in each and each[other]["value"] < 0
+                ]
                 told[f"{row} below {other}"] = below
                 told[f"{row} below {other} by more than 2 errors"] = [
-                    name for name in below if clearly_below(losses[name])
+                    name for name in below if clearly_below(here[name][other])
                 ]
-        gains = [cell["versus"][row][RAW]["value"] for cell in here]
-        if gains:
-            told[f"{row} mean gain over raw clicks"] = round(float(np.mean(gains)), 4)
+        told[f"{row} below any of them by more than 2 errors"] = [
+            name for name, each in here.items() if any(map(clearly_below, each.values()))
+        ]
+        gains = [each[RAW]["value"] for each in here.values()]
+        told[f"{row} mean gain over raw clicks"] = round(float(np.mean(gains)), 4)
     return told
 
 

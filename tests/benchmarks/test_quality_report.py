@@ -91,6 +91,7 @@ def test_losses(report, world):
     assert told["run below LightGBM position"] == [name]
     assert told["run below best logged ranker"] == [name]
     assert told["run below best logged ranker by more than 2 errors"] == []
+    assert told["run below any of them by more than 2 errors"] == [name]
     assert "run below CatBoost YetiRank" not in told  # not measured
     assert cell["rows"]["auto"]["ndcg_error"] == pytest.approx(0.1 / 2)  # of two worlds
     header, (line, mean) = report.table_of("auto", [cell])
