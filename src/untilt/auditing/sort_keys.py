@@ -1,0 +1,297 @@
+r"""Features that sort the lists: the old rank, which no ranker may learn, and the old score.
+
+A feature sorts the lists of a ranker where its rank correlation with the position, within lists and
+on average over queries, is .99 or more. It is the old *rank* where the position itself explains it:
+
+    x_i = g(k)   or   x_i = a + b g(k)  within each list, from its position k, first and last alone
+
+up to a tenth of the distance to the neighbours in the list, for 99% of the impressions: 1, 2, 3,
+1/k, log k, k over the length, counted from the end or from the top of a page. A ranker that has it
+learns to repeat the shown order with its bias. Otherwise it is the old *score*: as good a feature
+as any, but position and score cannot be told apart where a curve is estimated from features.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from untilt._core import ragged
+from untilt._core.arrays import FloatArray, IntArray, sum_by
+from untilt.auditing.checks import constant_features
+from untilt.auditing.leaks import (
+    FEWEST,
+    IN_LISTS,
+    LEAK,
+    LEAK_KEPT_OUT,
+    LEAK_USED,
+    Leak,
+    leak_fact,
+    some_queries,
+)
+from untilt.bias.experiments.assignment import baseline_lists
+from untilt.data.clicklog import ClickLog
+from untilt.errors import OptionError, did_you_mean
+from untilt.facts import Fact, Sentence, note, warning
+
+OLD_RANK = warning(
+    "audit.old-rank",
+    "The feature {feature} is the rank of the shown lists: the position explains its values. A "
+    "ranker learns to repeat the shown order from it, with its position bias.",
+)
+OLD_RANK_USED = warning(
+    "audit.old-rank-used",
+    "The feature {feature} is the rank of the shown lists: the position explains its values. It "
+    "was named among the features, so it is used: rankers learn to repeat the shown order from it.",
+)
+OLD_RANK_KEPT_OUT = warning(
+    "audit.old-rank-kept-out",
+    "The feature {feature} is the rank of the shown lists: the position explains its values. It is "
+    "kept out of training, unless it is named among the features.",
+)
+OLD_SCORE = note(
+    "audit.old-score",
+    "The feature {feature} is a score of the shown lists (rank correlation with the position "
+    "{correlation:+.3f}). Rankers may learn from it; `untilt run` estimates the curve without it.",
+)
+SORTS = 0.99  # least rank correlation with the position
+EXPLAINED = 0.99  # least share of the impressions
+CLOSE = 0.1  # of the distance to the next value of the list
+LIKELY = 0.8  # pairs half a list apart: those in order less those against it, as a share
+SCORE_SHARE = 0.25  # of production's sessions: below it, a ranker that sorts by price, say
+MOST_ROWS = 100_000  # of the lists that are looked at
+
+_OUTCOMES: Mapping[str, tuple[Sentence, Sentence]] = {
+    LEAK.code: (LEAK_KEPT_OUT, LEAK_USED),
+    OLD_RANK.code: (OLD_RANK_KEPT_OUT, OLD_RANK_USED),
+}
+
+Kind = Literal["rank", "score"]
+
+
+@dataclass(frozen=True)
+class SortKey:
+    """A feature that sorts the lists.
+
+    Parameters
+    ----------
+    kind : "rank", which the position explains, or "score"
+    correlation : with the position, in ranks within lists; below 0 where high values are on top
+    share : of production's sessions, those of rankers whose lists it sorts
+    """
+
+    feature: str
+    kind: Kind
+    correlation: float
+    share: float
+
+    @property
+    def fact(self) -> Fact:
+        """What it is."""
+        told = OLD_RANK if self.kind == "rank" else OLD_SCORE
+        return told(feature=self.feature, correlation=self.correlation, share=self.share)
+
+
+def kept_out(
+    leaks: Iterable[Leak], keys: Iterable[SortKey], named: Collection[str] = ()
+) -> tuple[str, ...]:
+    """The features that rankers and curves do without, unless they are named: leaks and ranks."""
+    ranks = (each.feature for each in keys if each.kind == "rank")
+    found = dict.fromkeys([*(leak.feature for leak in leaks), *ranks])
+    return tuple(name for name in found if name not in named)
+
+
+def left_out_of_curve(log: ClickLog, keys: Iterable[SortKey]) -> tuple[str, ...]:
+    """The old scores; none where the log has no other feature to estimate a curve from."""
+    scores = [each.feature for each in keys if each.kind == "score"]
+    others = {*log.feature_names}.difference(scores, constant_features(log))
+    return tuple(scores) if others else ()
+
+
+def outcome(found: Fact, kept: Collection[str]) -> Fact:
+    """What became of a feature that an audit warns of; the fact itself where it says no such thing.
+
+    `kept` : features that were kept out
+    """
+    sentences = _OUTCOMES.get(found.code)
+    if sentences is None:
+        return found
+    told = sentences[found.fields["feature"] not in kept]
+    return told(**found.fields) if "where" not in found.fields else leak_fact(told, found.fields)
+
+
+def sort_keys(log: ClickLog, old_score: str | None = None) -> tuple[SortKey, ...]:
+    """The features that sort production's lists, those of the most sessions first.
+
+    `old_score` is known to be the score: it comes before all others, however well it sorts.
+    """
+    names = log.feature_names
+    if old_score is not None and old_score not in names:
+        raise OptionError(
+            f"old_score must name a feature of the log. Got {old_score!r}."
+            f"{did_you_mean(old_score, names)} Read the column as a feature, too: "
+            f"⟦features=[..., {old_score!r}]|--features ...,{old_score}⟧."
+        )
+    if log.features is None or log.depth < 2:
+        return ()
+    lists = _Lists.of(log)
+    found = [lists.key(name, j, given=name == old_score) for j, name in enumerate(names)]
+    keys = [each for each in found if each is not None]
+    if any(each.feature == old_score and each.kind == "rank" for each in keys):
+        raise OptionError(
+            f"old_score must name a score. Got {old_score!r}, which is the rank: the position "
+            "explains its values. Name the column of the score, or leave the option out."
+        )
+    return tuple(sorted(keys, key=lambda each: (each.feature != old_score, -each.share)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Lists:
+    """Lists of some queries of production, equal ones merged whatever was clicked.
+
+    Parameters
+    ----------
+    log : queries are drawn by their documents: more sessions change nothing in the draw
+    ranker : (lists,) who made it
+    weight : (lists,) share of the sessions of its query and ranker
+    share : (rankers,) of production's sessions
+    upper, lower : (pairs,) rows of one list, half of it apart
+    """
+
+    log: ClickLog
+    ranker: IntArray
+    weight: FloatArray
+    share: FloatArray
+    upper: IntArray
+    lower: IntArray
+
+    @classmethod
+    def of(cls, log: ClickLog) -> "_Lists":
+        """Lists of production; all lists where there are experiments only."""
+        production, n_rankers = baseline_lists(log), max(1, len(log.ranker_names))
+        share = sum_by(_ranker(log), log.sessions * production, n_rankers)
+        documents = np.bincount(log.doc_query, minlength=log.n_queries)
+        part = log.take(production & some_queries(documents, IN_LISTS)[log.query])
+        part = part._with(
+            label=np.zeros(len(part.document)), extra_labels={}, context={}, person=None, time=None
+        ).collapse()
+        rows = np.bincount(part.query, ragged.lengths(part.indptr), log.n_queries)
+        part = part.take(some_queries(rows, MOST_ROWS)[part.query])
+        ranker, length = _ranker(part), ragged.lengths(part.indptr)
+        group = part.query * np.int64(n_rankers) + ranker
+        weight = part.sessions / sum_by(group, part.sessions)[group]
+        half, end = np.repeat((length + 1) // 2, length), np.repeat(part.indptr[1:], length)
+        upper = np.flatnonzero(np.arange(len(half)) + half < end)
+        return cls(part, ranker, weight, share / share.sum(), upper, upper + half[upper])
+
+    def key(self, name: str, index: int, *, given: bool) -> SortKey | None:
+        """What one feature is; None where it sorts nothing."""
+        assert self.log.features is not None
+        x = self.log.features[self.log.document, index].astype(np.float64)
+        if not (given or self._is_likely(x)):
+            return None
+        known = np.isfinite(x)
+        rows = _Rows(x[known], self.log.position[known], ragged.keep_rows(self.log.indptr, known))
+        rho = rows.rank_correlations()
+        weight = np.where(np.isfinite(rho), self.weight, 0.0)
+        rho = np.where(weight > 0, rho, 0.0)
+        queries = self._sums(weight)
+        several = self._sums(self.weight * (ragged.lengths(self.log.indptr) > 1))
+        sorts = np.abs(self._sums(weight * rho)) >= SORTS * queries
+        sorts &= (queries > 1.5) & (2 * queries >= several)
+        sorts &= self._sums(weight * (rows.length - 1)) >= FEWEST
+        share = float(self.share[sorts].sum())
+        weight = weight * (sorts[self.ranker] if sorts.any() else 1.0)
+        is_rank = bool(sorts.any()) and rows.are_explained(self.log.query, weight)
+        if not (is_rank or given or share >= SCORE_SHARE):
+            return None
+        mean = float(np.dot(rho, weight) / max(weight.sum(), 1e-300))
+        return SortKey(name, "rank" if is_rank else "score", mean, share)
+
+    def _sums(self, values: FloatArray) -> FloatArray:
+        return sum_by(self.ranker, values, len(self.share))
+
+    def _is_likely(self, x: FloatArray) -> bool:
+        """A look before ranks are made: in sorted lists few pairs half a list apart are not."""
+        step = np.sign(x[self.lower] - x[self.upper])
+        known = np.isfinite(step)
+        ranker = self.ranker[ragged.list_of_row(self.log.indptr)][self.upper]
+        order = sum_by(ranker, np.where(known, step, 0), len(self.share))
+        pairs = sum_by(ranker, known & (step != 0), len(self.share))
+        return bool(np.any(np.abs(order) > LIKELY * pairs))
+
+
+def _ranker(log: ClickLog) -> IntArray:
+    return np.zeros(log.n_lists, dtype=np.int64) if log.ranker is None else log.ranker
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Known values of a feature, their positions, and the lists they stand in."""
+
+    x: FloatArray
+    position: IntArray
+    indptr: IntArray
+
+    @property
+    def length(self) -> IntArray:
+        """(lists,)"""
+        return ragged.lengths(self.indptr)
+
+    def rank_correlations(self) -> FloatArray:
+        """(lists,) Spearman's correlation of value and position; NaN where a list has one value."""
+        place = ragged.index_in_list(self.indptr).astype(np.float64)
+        order = ragged.order_within_lists(self.indptr, self.x)
+        starts = np.diff(self.x[order], prepend=np.nan) != 0
+        starts[self.indptr[:-1][self.length > 0]] = True
+        tie = np.cumsum(starts) - 1
+        rank = np.empty(len(place))
+        rank[order] = (sum_by(tie, place) / np.bincount(tie))[tie]
+        middle = np.repeat((self.length - 1) / 2, self.length)
+        a, b = place - middle, rank - middle
+        ab, aa, bb = (ragged.sums_by_list(self.indptr, each) for each in (a * b, a * a, b * b))
+        with np.errstate(invalid="ignore"):
+            return np.where(bb > 0, ab / np.sqrt(aa * bb), np.nan)
+
+    def are_explained(self, query: IntArray, weight: FloatArray) -> bool:
+        """Whether positions explain the values of lists (lists,) with these queries and weights."""
+        owner, row = ragged.list_of_row(self.indptr), np.arange(len(self.x))
+        first, last = self.indptr[:-1][owner], self.indptr[1:][owner] - 1
+        step = np.full(len(row) + 1, np.inf)
+        step[1:-1] = np.abs(np.diff(self.x))
+        step[self.indptr] = np.inf
+        gap = np.minimum(step[:-1], step[1:])
+        base = np.int64(self.position.max(initial=0) + 1)
+        ends = (self.position * base + self.position[first]) * base + self.position[last]
+        query, weight = query[owner], weight[owner]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            span = self.x[last] - self.x[first]
+            within, close = (self.x - self.x[first]) / span, gap / np.abs(span)
+        inside = weight * ((row > first) & (row < last))
+        return _is_function(self.x, self.position, gap, query, weight * (last > first)) or (
+            _is_function(within, ends, close, query, inside)
+        )
+
+
+def _is_function(
+    x: FloatArray, key: IntArray, gap: FloatArray, query: IntArray, weight: FloatArray
+) -> bool:
+    """Whether values (rows,) of equal keys are equal, in nearly all rows with a weight.
+
+    Keys of a single query say nothing, and the median of a key is that of its rows by weight.
+    """
+    used = np.flatnonzero(weight > 0)
+    key = np.unique(key[used], return_inverse=True)[1]
+    pairs = np.unique(key * (np.int64(query.max(initial=0)) + 1) + query[used])
+    shared = np.bincount(pairs // (np.int64(query.max(initial=0)) + 1))[key] > 1
+    if np.count_nonzero(shared) < FEWEST or 2 * weight[used[shared]].sum() < weight.sum():
+        return False
+    used, key = used[shared], np.unique(key[shared], return_inverse=True)[1]
+    order = np.lexsort((x[used], key))
+    upto = np.cumsum(weight[used[order]])
+    ends = upto[np.cumsum(np.bincount(key)) - 1]
+    middle = np.searchsorted(upto, (ends + np.append(0.0, ends[:-1])) / 2)
+    usual = x[used[order[middle]]][key]
+    is_close = np.abs(x[used] - usual) <= CLOSE * gap[used]
+    return bool(weight[used[is_close]].sum() >= EXPLAINED * weight[used].sum())
