@@ -215,6 +215,7 @@ def test_the_audit_names_both_and_builds_nothing_on_the_rank():
     alone = audit(log_of({"rank": POSITION}))
     nothing = audit(log_of({"one": np.ones((N, K))}))
     assert alone.advice == nothing.advice
+    assert alone.reading == nothing.reading
     assert found.to_dict()["old_score"] == "score"
 
 

@@ -435,7 +435,8 @@ def audit(
     constant = checks.constant_features(log)
     leaks = leaking_features(log)
     keys = sort_keys(log, old_score)
-    honest = without_features(log, kept_out(leaks, keys))
+    dishonest = kept_out(leaks, keys)
+    honest = without_features(log, dishonest)
     versions = versions_of(honest)
     drifts = versions is not None and versions.drifts
     shown = examine_impressions(log)
@@ -467,7 +468,9 @@ def audit(
         leaks=leaks,
         sort_keys=keys,
         shown=shown,
-        reading=None if shown.refusal else reading_tests(clicks, level=level),
+        reading=None
+        if shown.refusal
+        else reading_tests(without_features(clicks, dishonest), level=level),
         variation=variation,
     )
     return _with_experiment(found, clicks, level)

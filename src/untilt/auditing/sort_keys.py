@@ -11,7 +11,7 @@ learns to repeat the shown order with its bias. Otherwise it is the old *score*:
 as any, but position and score cannot be told apart where a curve is estimated from features.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,28 +27,25 @@ from untilt.auditing.leaks import (
     LEAK_KEPT_OUT,
     LEAK_USED,
     Leak,
-    leak_fact,
     some_queries,
 )
 from untilt.bias.experiments.assignment import baseline_lists
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, did_you_mean
-from untilt.facts import Fact, Sentence, note, warning
+from untilt.facts import Fact, note, warning
 
+_RANK = "The feature {feature} is the rank of the shown lists: the position explains its values. "
 OLD_RANK = warning(
     "audit.old-rank",
-    "The feature {feature} is the rank of the shown lists: the position explains its values. A "
-    "ranker learns to repeat the shown order from it, with its position bias.",
+    _RANK + "A ranker learns to repeat the shown order from it, with its position bias.",
 )
 OLD_RANK_USED = warning(
     "audit.old-rank-used",
-    "The feature {feature} is the rank of the shown lists: the position explains its values. It "
-    "was named among the features, so it is used: rankers learn to repeat the shown order from it.",
+    _RANK + "It is used because it was named: rankers learn to repeat the shown order from it.",
 )
 OLD_RANK_KEPT_OUT = warning(
     "audit.old-rank-kept-out",
-    "The feature {feature} is the rank of the shown lists: the position explains its values. It is "
-    "kept out of training, unless it is named among the features.",
+    _RANK + "It is kept out of training, unless it is named among the features.",
 )
 OLD_SCORE = note(
     "audit.old-score",
@@ -62,7 +59,7 @@ LIKELY = 0.8  # pairs half a list apart: those in order less those against it, a
 SCORE_SHARE = 0.25  # of production's sessions: below it, a ranker that sorts by price, say
 MOST_ROWS = 100_000  # of the lists that are looked at
 
-_OUTCOMES: Mapping[str, tuple[Sentence, Sentence]] = {
+_OUTCOMES = {
     LEAK.code: (LEAK_KEPT_OUT, LEAK_USED),
     OLD_RANK.code: (OLD_RANK_KEPT_OUT, OLD_RANK_USED),
 }
@@ -110,15 +107,10 @@ def left_out_of_curve(log: ClickLog, keys: Iterable[SortKey]) -> tuple[str, ...]
 
 
 def outcome(found: Fact, kept: Collection[str]) -> Fact:
-    """What became of a feature that an audit warns of; the fact itself where it says no such thing.
-
-    `kept` : features that were kept out
-    """
-    sentences = _OUTCOMES.get(found.code)
-    if sentences is None:
+    """A warning of an audit; of a leak or rank, what became of it if `kept` were kept out."""
+    if found.code not in _OUTCOMES:
         return found
-    told = sentences[found.fields["feature"] not in kept]
-    return told(**found.fields) if "where" not in found.fields else leak_fact(told, found.fields)
+    return _OUTCOMES[found.code][found.fields["feature"] not in kept](**found.fields)
 
 
 def sort_keys(log: ClickLog, old_score: str | None = None) -> tuple[SortKey, ...]:
@@ -136,7 +128,7 @@ def sort_keys(log: ClickLog, old_score: str | None = None) -> tuple[SortKey, ...
     if log.features is None or log.depth < 2:
         return ()
     lists = _Lists.of(log)
-    found = [lists.key(name, j, given=name == old_score) for j, name in enumerate(names)]
+    found = (lists.key(name, j, given=name == old_score) for j, name in enumerate(names))
     keys = [each for each in found if each is not None]
     if any(each.feature == old_score and each.kind == "rank" for each in keys):
         raise OptionError(
@@ -179,7 +171,7 @@ class _Lists:
         rows = np.bincount(part.query, ragged.lengths(part.indptr), log.n_queries)
         part = part.take(some_queries(rows, MOST_ROWS)[part.query])
         ranker, length = _ranker(part), ragged.lengths(part.indptr)
-        group = part.query * np.int64(n_rankers) + ranker
+        group = np.unique(part.query * np.int64(n_rankers) + ranker, return_inverse=True)[1]
         weight = part.sessions / sum_by(group, part.sessions)[group]
         half, end = np.repeat((length + 1) // 2, length), np.repeat(part.indptr[1:], length)
         upper = np.flatnonzero(np.arange(len(half)) + half < end)
