@@ -1,5 +1,7 @@
 """The old rank and the old score are found among the features, and no other feature is."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
@@ -222,7 +224,7 @@ def test_the_audit_names_both_and_builds_nothing_on_the_rank():
 def test_a_run_keeps_the_rank_out_and_estimates_the_curve_without_the_score(tmp_path):
     """The curve is what it is on the log without both; the ranker has the score."""
     log = clicked_log()
-    options = {"method": "clicks", "trees": 5, "threads": 1, "seed": 0}
+    options: dict[str, Any] = {"method": "clicks", "trees": 5, "threads": 1, "seed": 0}
     without = log._with(features=log.features[:, :1], feature_names=("f",))
     both, neither = (run(e, tmp_path / str(i), **options) for i, e in enumerate((log, without)))
     assert both.decision.kept_out == ("rank",)
