@@ -160,6 +160,23 @@ def test_counts_equal_repeated_sessions_and_clicks_do_not_matter():
     assert sort_keys(repeated.take(rng.permutation(len(lists)))) == expected
 
 
+def test_the_list_that_a_query_was_shown_most_often_counts():
+    """A query with most of the sessions and orders that were shown once change nothing."""
+    rng = np.random.default_rng(11)
+    log = log_of({"score": scores(rng), "rank": POSITION})
+    order = np.argsort(rng.random((300, K)), axis=1)
+    jittered = log.take(np.zeros(300, dtype=int))._with(document=order.ravel().astype(np.int32))
+    lists = [log.take(np.arange(N), count=np.full(N, 5)), jittered]
+    both = log._with(
+        indptr=np.arange(N + 301) * K, **{
+            name: np.concatenate([getattr(each, name) for each in lists])
+            for name in ("query", "document", "position", "label", "count")
+        },
+    )  # fmt: skip
+    assert both.n_sessions == 5 * N + 300
+    assert sort_keys(both) == sort_keys(log)
+
+
 @pytest.mark.parametrize(("share", "found"), [(0.1, {"rank"}), (0.4, {"rank", "score"})])
 def test_each_ranker_by_itself(share, found):
     """A rank of any ranker is one; the score of a ranker for few sessions, a price say, is not."""

@@ -1,7 +1,8 @@
 r"""Features that sort the lists: the old rank, which no ranker may learn, and the old score.
 
-A feature sorts the lists of a ranker where its rank correlation with the position, within lists and
-on average over queries, is .99 or more. It is the old *rank* where the position itself explains it:
+A feature sorts the lists of a ranker where its rank correlation with the position, within the list
+that a query was shown most often, is .99 or more on average over queries. It is the old *rank*
+where the position itself explains it:
 
     x_i = g(k)   or   x_i = a + b g(k)  within each list, from its position k, first and last alone
 
@@ -18,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import FloatArray, IntArray, sum_by
+from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, sum_by
 from untilt.auditing.checks import constant_features
 from untilt.auditing.leaks import (
     FEWEST,
@@ -55,9 +56,7 @@ OLD_SCORE = note(
 SORTS = 0.99  # least rank correlation with the position
 EXPLAINED = 0.99  # least share of the impressions
 CLOSE = 0.1  # of the distance to the next value of the list
-LIKELY = 0.8  # pairs half a list apart: those in order less those against it, as a share
 SCORE_SHARE = 0.25  # of production's sessions: below it, a ranker that sorts by price, say
-MOST_ROWS = 100_000  # of the lists that are looked at
 
 _OUTCOMES = {
     LEAK.code: (LEAK_KEPT_OUT, LEAK_USED),
@@ -140,23 +139,18 @@ def sort_keys(log: ClickLog, old_score: str | None = None) -> tuple[SortKey, ...
 
 @dataclass(frozen=True, eq=False)
 class _Lists:
-    """Lists of some queries of production, equal ones merged whatever was clicked.
+    """The list that each of some queries was shown most often by each ranker of production.
 
     Parameters
     ----------
     log : queries are drawn by their documents: more sessions change nothing in the draw
     ranker : (lists,) who made it
-    weight : (lists,) share of the sessions of its query and ranker
     share : (rankers,) of production's sessions
-    upper, lower : (pairs,) rows of one list, half of it apart
     """
 
     log: ClickLog
     ranker: IntArray
-    weight: FloatArray
     share: FloatArray
-    upper: IntArray
-    lower: IntArray
 
     @classmethod
     def of(cls, log: ClickLog) -> "_Lists":
@@ -167,51 +161,37 @@ class _Lists:
         part = log.take(production & some_queries(documents, IN_LISTS)[log.query])
         part = part._with(
             label=np.zeros(len(part.document)), extra_labels={}, context={}, person=None, time=None
-        ).collapse()
-        rows = np.bincount(part.query, ragged.lengths(part.indptr), log.n_queries)
-        part = part.take(some_queries(rows, MOST_ROWS)[part.query])
-        ranker, length = _ranker(part), ragged.lengths(part.indptr)
-        group = np.unique(part.query * np.int64(n_rankers) + ranker, return_inverse=True)[1]
-        weight = part.sessions / sum_by(group, part.sessions)[group]
-        half, end = np.repeat((length + 1) // 2, length), np.repeat(part.indptr[1:], length)
-        upper = np.flatnonzero(np.arange(len(half)) + half < end)
-        return cls(part, ranker, weight, share / share.sum(), upper, upper + half[upper])
+        ).collapse()  # lists are equal whatever was clicked
+        group = part.query * np.int64(n_rankers) + _ranker(part)
+        some_order = ragged.sums_by_list(
+            part.indptr, part.document.astype(np.int64) * part.position
+        )  # whatever the order of the lists
+        order = np.lexsort((some_order, -part.sessions, group))
+        part = part.take(order[np.diff(group[order], prepend=-1) > 0])
+        return cls(part, _ranker(part), share / share.sum())
 
     def key(self, name: str, index: int, *, given: bool) -> SortKey | None:
         """What one feature is; None where it sorts nothing."""
         assert self.log.features is not None
         x = self.log.features[self.log.document, index].astype(np.float64)
-        if not (given or self._is_likely(x)):
-            return None
         known = np.isfinite(x)
         rows = _Rows(x[known], self.log.position[known], ragged.keep_rows(self.log.indptr, known))
         rho = rows.rank_correlations()
-        weight = np.where(np.isfinite(rho), self.weight, 0.0)
-        rho = np.where(weight > 0, rho, 0.0)
-        queries = self._sums(weight)
-        several = self._sums(self.weight * (ragged.lengths(self.log.indptr) > 1))
-        sorts = np.abs(self._sums(weight * rho)) >= SORTS * queries
-        sorts &= (queries > 1.5) & (2 * queries >= several)
-        sorts &= self._sums(weight * (rows.length - 1)) >= FEWEST
+        varies = np.isfinite(rho)
+        lists = self._sums(varies)
+        sorts = np.abs(self._sums(np.where(varies, rho, 0))) >= SORTS * lists
+        sorts &= (lists > 1) & (2 * lists >= self._sums(ragged.lengths(self.log.indptr) > 1))
+        sorts &= self._sums(varies * (rows.length - 1)) >= FEWEST
         share = float(self.share[sorts].sum())
-        weight = weight * (sorts[self.ranker] if sorts.any() else 1.0)
-        is_rank = bool(sorts.any()) and rows.are_explained(self.log.query, weight)
+        used = varies & (sorts[self.ranker] if sorts.any() else True)
+        is_rank = bool(sorts.any()) and rows.are_explained(self.log.query, used)
         if not (is_rank or given or share >= SCORE_SHARE):
             return None
-        mean = float(np.dot(rho, weight) / max(weight.sum(), 1e-300))
+        mean = float(rho[used].mean()) if used.any() else 0.0
         return SortKey(name, "rank" if is_rank else "score", mean, share)
 
-    def _sums(self, values: FloatArray) -> FloatArray:
+    def _sums(self, values: AnyArray) -> FloatArray:
         return sum_by(self.ranker, values, len(self.share))
-
-    def _is_likely(self, x: FloatArray) -> bool:
-        """A look before ranks are made: in sorted lists few pairs half a list apart are not."""
-        step = np.sign(x[self.lower] - x[self.upper])
-        known = np.isfinite(step)
-        ranker = self.ranker[ragged.list_of_row(self.log.indptr)][self.upper]
-        order = sum_by(ranker, np.where(known, step, 0), len(self.share))
-        pairs = sum_by(ranker, known & (step != 0), len(self.share))
-        return bool(np.any(np.abs(order) > LIKELY * pairs))
 
 
 def _ranker(log: ClickLog) -> IntArray:
@@ -246,8 +226,8 @@ class _Rows:
         with np.errstate(invalid="ignore"):
             return np.where(bb > 0, ab / np.sqrt(aa * bb), np.nan)
 
-    def are_explained(self, query: IntArray, weight: FloatArray) -> bool:
-        """Whether positions explain the values of lists (lists,) with these queries and weights."""
+    def are_explained(self, query: IntArray, used: BoolArray) -> bool:
+        """Whether positions explain the values of the lists that are used (lists,)."""
         owner, row = ragged.list_of_row(self.indptr), np.arange(len(self.x))
         first, last = self.indptr[:-1][owner], self.indptr[1:][owner] - 1
         step = np.full(len(row) + 1, np.inf)
@@ -256,34 +236,26 @@ class _Rows:
         gap = np.minimum(step[:-1], step[1:])
         base = np.int64(self.position.max(initial=0) + 1)
         ends = (self.position * base + self.position[first]) * base + self.position[last]
-        query, weight = query[owner], weight[owner]
         with np.errstate(invalid="ignore", divide="ignore"):
             span = self.x[last] - self.x[first]
             within, close = (self.x - self.x[first]) / span, gap / np.abs(span)
-        inside = weight * ((row > first) & (row < last))
-        return _is_function(self.x, self.position, gap, query, weight * (last > first)) or (
-            _is_function(within, ends, close, query, inside)
-        )
+        whole = used[owner]
+        inside = whole & (row > first) & (row < last)
+        return _is_function(
+            self.x[whole], self.position[whole], gap[whole], query[owner][whole]
+        ) or (_is_function(within[inside], ends[inside], close[inside], query[owner][inside]))
 
 
-def _is_function(
-    x: FloatArray, key: IntArray, gap: FloatArray, query: IntArray, weight: FloatArray
-) -> bool:
-    """Whether values (rows,) of equal keys are equal, in nearly all rows with a weight.
+def _is_function(x: FloatArray, key: IntArray, gap: FloatArray, query: IntArray) -> bool:
+    """Whether values (rows,) of equal keys are equal, in nearly all rows.
 
-    Keys of a single query say nothing, and the median of a key is that of its rows by weight.
+    Keys of a single query say nothing.
     """
-    used = np.flatnonzero(weight > 0)
-    key = np.unique(key[used], return_inverse=True)[1]
-    pairs = np.unique(key * (np.int64(query.max(initial=0)) + 1) + query[used])
-    shared = np.bincount(pairs // (np.int64(query.max(initial=0)) + 1))[key] > 1
-    if np.count_nonzero(shared) < FEWEST or 2 * weight[used[shared]].sum() < weight.sum():
+    key, base = np.unique(key, return_inverse=True)[1], np.int64(query.max(initial=0) + 1)
+    shared = np.bincount(np.unique(key * base + query) // base)[key] > 1
+    if shared.sum() < max(FEWEST, len(x) / 2):
         return False
-    used, key = used[shared], np.unique(key[shared], return_inverse=True)[1]
-    order = np.lexsort((x[used], key))
-    upto = np.cumsum(weight[used[order]])
-    ends = upto[np.cumsum(np.bincount(key)) - 1]
-    middle = np.searchsorted(upto, (ends + np.append(0.0, ends[:-1])) / 2)
-    usual = x[used[order[middle]]][key]
-    is_close = np.abs(x[used] - usual) <= CLOSE * gap[used]
-    return bool(weight[used[is_close]].sum() >= EXPLAINED * weight[used].sum())
+    order = np.lexsort((x, key))
+    n = np.bincount(key)
+    usual = x[order[np.cumsum(n) - n + (n - 1) // 2]][key]
+    return bool(np.mean((np.abs(x - usual) <= CLOSE * gap)[shared]) >= EXPLAINED)
