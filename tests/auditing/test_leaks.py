@@ -171,10 +171,10 @@ def test_the_audit_names_them_and_builds_nothing_on_them():
     log = log_of(query, shown, click, features, ("clicked", "hint", "rank"))
     found = audit(log)
     assert [leak.feature for leak in found.leaks] == ["clicked"]
-    assert found.position_features == ("rank",)
+    assert [(key.feature, key.kind) for key in found.sort_keys] == [("rank", "rank")]
     leak = next(fact for fact in found.warnings if fact.code == "audit.leak")
     assert (leak.severity, leak.fields["impressions"]) == ("serious", click.sum())
-    assert "audit.position-features" in codes(found.warnings)
+    assert "audit.old-rank" in codes(found.warnings)
     alone = audit(without_features(log, ["clicked"]))
     assert alone.leaks == ()
     assert found.to_dict()["relevance"] == alone.to_dict()["relevance"]

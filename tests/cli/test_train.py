@@ -171,6 +171,25 @@ def test_what_is_known_after_the_click_is_kept_out_unless_named(made, tmp_path) 
     assert "has no features" in result.output
 
 
+def test_the_old_rank_is_kept_out_and_a_curve_does_without_the_old_score(made, tmp_path) -> None:
+    rows = pq.read_table(made / "clicks.parquet").to_pandas()
+    documents = pq.read_table(made / "documents.parquet").to_pandas()
+    own = rows["doc_id"].astype("category").cat.codes * 37 % 101 / 102
+    rows["rank"], rows["score"] = 1 / rows["position"], own - rows["position"]
+    log, out = tmp_path / "ranked.parquet", tmp_path / "ranker.untilt"
+    rows.merge(documents, on=["query_id", "doc_id"]).to_parquet(log)
+    features = ("--features", "f?", "--features", "r*,score", "--json")
+    told = json.loads(run("train", log, "--trees", 5, "--out", out, *features).output)
+    assert (told["kept_out"], told["leaks"][0]["code"]) == (["rank"], "audit.old-rank-kept-out")
+    assert "score" in load(out).feature_names_
+    assert json.loads(run("audit", log, *features).output)["old_score"] == "score"
+    told = json.loads(run("bias", log, "--old-score", "score", *features).output)
+    assert told["kept_out"] == ["rank", "score"]
+    result = run("audit", log, "--old-score", "rank", *features)
+    assert result.exit_code == 2
+    assert "is the rank" in " ".join(result.output.split())
+
+
 @pytest.mark.parametrize(("words", "missing"), [(["keep"], "keep"), (["-1.5"], -1.5)])
 def test_missing_features_are_kept_or_filled(made, tmp_path, words, missing) -> None:
     documents = pq.read_table(made / "documents.parquet").to_pandas()

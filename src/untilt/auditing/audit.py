@@ -1,6 +1,6 @@
 """What a log says about position bias, what is wrong with it, and what to do next."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -16,7 +16,7 @@ from untilt.auditing import checks
 from untilt.auditing.audit_view import sections_of
 from untilt.auditing.checks import RelevanceProxy, Versions, relevance_proxy, versions_of
 from untilt.auditing.interventions import Interventions, interventions_of
-from untilt.auditing.leaks import LEAK, Leak, leak_fact, leaking_features, position_features
+from untilt.auditing.leaks import LEAK, Leak, leak_fact, leaking_features
 from untilt.auditing.next_step import (
     UNTIL_THEN,
     Advice,
@@ -27,6 +27,7 @@ from untilt.auditing.next_step import (
 )
 from untilt.auditing.reading import ReadingTests, reading_tests
 from untilt.auditing.sessions import HarvestedTest, SessionTest, harvested_test, session_test
+from untilt.auditing.sort_keys import SortKey, kept_out, sort_keys
 from untilt.auditing.variation import Assigned, Variation, variation_of
 from untilt.bias.curve import NOT_KNOWN, PositionBias
 from untilt.bias.em.regression_em import RegressionEM
@@ -147,11 +148,6 @@ NO_FEATURES = warning(
     "audit.no-features",
     "There are no features: the log can be measured, but no ranker trained on it.",
 )()
-POSITION_FEATURES = warning(
-    "audit.position-features",
-    "Features that are the position where a document was shown: {features:listed}. A ranker does "
-    "not know it when it ranks, and learns to repeat the shown order from it.",
-)
 CONSTANT_FEATURES = warning(
     "audit.constant-features", "Features with a single value: {features:listed}."
 )
@@ -264,7 +260,7 @@ class Audit(Portable, View):
     shown : whether the log holds what was shown, or little but clicks
     versions : what changes from impression to impression; None where nothing does
     leaks : features that know the click, with the impressions that show it
-    position_features : features that are the position where a document was shown
+    sort_keys : features that sort the lists: old ranks and old scores
     reading : whether people read as the position-based model says; None where the log does not
         hold what was shown
     variation : why positions vary; None where the log does not hold what was shown
@@ -292,21 +288,21 @@ class Audit(Portable, View):
     evidence: PositionBias | None
     versions: Versions | None = None
     leaks: tuple[Leak, ...] = ()
-    position_features: tuple[str, ...] = ()
+    sort_keys: tuple[SortKey, ...] = ()
     shown: ImpressionCheck | None = None
     reading: ReadingTests | None = None
     variation: Variation | None = None
     sessions: SessionTest | None = None
     harvested: HarvestedTest | None = None
     json_properties: ClassVar[tuple[str, ...]] = (
-        "is_identified", "comparable", "not_comparable", "next_step", "advice", "verdict", "notes",
-        "warnings",
+        "is_identified", "comparable", "not_comparable", "old_score", "next_step", "advice",
+        "verdict", "notes", "warnings",
     )  # fmt: skip
 
     @cached_property
     def next_step(self) -> NextStep:
         """What to do: the one recommendation, with its command and its reasons."""
-        useless = {*self.constant_features, *(leak.feature for leak in self.leaks)}
+        useless = {*self.constant_features, *self.kept_out()}
         return next_step(
             Findings(
                 self.graph,
@@ -320,6 +316,15 @@ class Audit(Portable, View):
                 joined_depth=self.joined_depth,
             )
         )
+
+    def kept_out(self, named: Collection[str] = ()) -> tuple[str, ...]:
+        """The features that a run keeps out of training: those that know the click, old ranks."""
+        return kept_out(self.leaks, self.sort_keys, named)
+
+    @property
+    def old_score(self) -> str | None:
+        """The score that production sorts by, where it is a feature of the log."""
+        return next((each.feature for each in self.sort_keys if each.kind == "score"), None)
 
     @property
     def advice(self) -> Advice:
@@ -398,14 +403,20 @@ class Audit(Portable, View):
         return sections_of(self)
 
 
-def audit(log: ClickLog, *, level: float = 0.95, assigned: Assigned = "unknown") -> Audit:
+def audit(
+    log: ClickLog,
+    *,
+    level: float = 0.95,
+    assigned: Assigned = "unknown",
+    old_score: str | None = None,
+) -> Audit:
     """Look at a log before learning from it.
 
     Counts, click rates with intervals, what is odd, whether documents shown at several positions
     join all positions (then examination can be measured without a model of relevance),
     and which estimator to use. Only sums over equal lists are used: a collapsed log gives the same
     audit. `assigned` "random" says that chance drew the ranker of each session, as in an A/B test,
-    "other" that something else did.
+    "other" that something else did. `old_score` names the feature that production sorts by.
 
     >>> from untilt.simulation.simulate import simulate
     >>> from untilt.simulation.synthetic import make_judged
@@ -423,8 +434,9 @@ def audit(log: ClickLog, *, level: float = 0.95, assigned: Assigned = "unknown")
     rankers = checks.sessions_by_ranker(log)
     constant = checks.constant_features(log)
     leaks = leaking_features(log)
-    knowing = [leak.feature for leak in leaks]
-    honest = without_features(log, knowing)
+    keys = sort_keys(log, old_score)
+    dishonest = kept_out(leaks, keys)
+    honest = without_features(log, dishonest)
     versions = versions_of(honest)
     drifts = versions is not None and versions.drifts
     shown = examine_impressions(log)
@@ -454,9 +466,11 @@ def audit(log: ClickLog, *, level: float = 0.95, assigned: Assigned = "unknown")
         evidence=evidence if log.is_binary else None,
         versions=versions,
         leaks=leaks,
-        position_features=position_features(log),
+        sort_keys=keys,
         shown=shown,
-        reading=None if shown.refusal else reading_tests(clicks, level=level),
+        reading=None
+        if shown.refusal
+        else reading_tests(without_features(clicks, dishonest), level=level),
         variation=variation,
     )
     return _with_experiment(found, clicks, level)
@@ -539,6 +553,7 @@ def _notes(audit: Audit) -> Iterator[Fact]:
             shown=coverage.median_shown,
         )
     yield _order(audit.relevance)
+    yield from (each.fact for each in audit.sort_keys if each.kind == "score")
     about = (audit.variation, audit.sessions, audit.harvested)
     facts = (None if each is None else each.fact for each in about)
     yield from (each for each in facts if each is not None and each.severity == "note")
@@ -609,8 +624,7 @@ def _about_features(audit: Audit) -> Iterator[Fact]:
         yield NO_FEATURES
     for leak in audit.leaks:
         yield leak_fact(LEAK, asdict(leak))
-    if audit.position_features:
-        yield POSITION_FEATURES(features=audit.position_features)
+    yield from (each.fact for each in audit.sort_keys if each.kind == "rank")
     if audit.constant_features:
         yield CONSTANT_FEATURES(features=audit.constant_features)
     if audit.missing_features:

@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import FloatArray, IntArray, sum_by
+from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.random import child_generator
 from untilt.data.clicklog import ClickLog
 from untilt.facts import Fact, Sentence, phrase, serious, warning
@@ -64,7 +64,6 @@ SURE, HARDLY_BY_CHANCE = 3.0, 0.8  # the rate less so many standard errors lies 
 HALF_PURE = 0.5  # of the impressions with the most extreme values; else a longer look is no use
 IN_LISTS = 10_000  # documents of the queries whose lists are looked at
 ROWS_AT_A_TIME = 2_000_000
-EQUAL = 0.99  # of the impressions, from which a feature is said to be the position
 
 
 @dataclass(frozen=True)
@@ -108,23 +107,6 @@ def leaking_features(log: ClickLog) -> tuple[Leak, ...]:
                 leaks.append(found)
                 break
     return tuple(leaks)
-
-
-def position_features(log: ClickLog) -> tuple[str, ...]:
-    """The features that are the position where a document was shown, or differ by a constant."""
-    if log.features is None or log.depth < 2 or log.n_impressions < FEWEST:
-        return ()
-    weight, some = log.row_count, slice(None, None, 1 + len(log.document) // 1000)
-    found = []
-    for index, name in enumerate(log.feature_names):
-        offset = log.features[log.document[some], index] - log.position[some]
-        usual = _usual(offset)
-        if np.mean(offset == usual) < HALF_PURE:
-            continue
-        same = log.features[log.document, index] - log.position == usual
-        if np.dot(weight, same) >= EQUAL * weight.sum():
-            found.append(name)
-    return tuple(found)
 
 
 class _LeakUnits(NamedTuple):
@@ -221,16 +203,21 @@ def _pieces(log: ClickLog) -> Iterator[slice]:
 
 def _in_lists(log: ClickLog) -> _LeakEvidence:
     """Lists of some queries, drawn by their documents: more sessions change nothing in the draw."""
-    order = child_generator(0, 5).permutation(log.n_queries)
-    size = np.bincount(log.doc_query, minlength=log.n_queries)[order]
-    chosen = np.zeros(log.n_queries, dtype=bool)
-    chosen[order[: np.searchsorted(np.cumsum(size), IN_LISTS) + 1]] = True
+    chosen = some_queries(np.bincount(log.doc_query, minlength=log.n_queries), IN_LISTS)
     filled = chosen[log.query] & (ragged.lengths(log.indptr) > 0)
     part = log.take(np.flatnonzero(filled)).collapse()
     shown = part.row_count.astype(np.float64)
     return _LeakEvidence(
         _rows(part, slice(0, part.n_lists)), shown, shown * (part.label > 0), part.indptr
     )
+
+
+def some_queries(size: IntArray, enough: int) -> BoolArray:
+    """(queries,) those drawn until their sizes (queries,) are enough together."""
+    order = child_generator(0, 5).permutation(len(size))
+    chosen = np.zeros(len(size), dtype=bool)
+    chosen[order[: np.searchsorted(np.cumsum(size[order]), enough) + 1]] = True
+    return chosen
 
 
 def _rows(log: ClickLog, lists: slice) -> _LeakUnits:

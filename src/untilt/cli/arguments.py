@@ -255,25 +255,32 @@ class LogOptions(DocumentOptions, ColumnOptions):
         _check_content(log, path, to_rank=True)
         return log
 
-    def without_leaks(self, out: Output, log: "ClickLog") -> "ClickLog":
-        """The log without the features that know the click, unless they are named; say which."""
-        from untilt.auditing.leaks import LEAK_KEPT_OUT, LEAK_USED, leak_fact, leaking_features
+    def without_leaks(
+        self, out: Output, log: "ClickLog", *, curve: bool = False, old_score: str | None = None
+    ) -> "ClickLog":
+        """The log without leaks and old ranks, unless they are named; say which.
+
+        `curve` : it is for an estimate of the bias, which does without the old score, too
+        """
+        from untilt.auditing.leaks import LEAK, leak_fact, leaking_features
+        from untilt.auditing.sort_keys import kept_out, left_out_of_curve, outcome, sort_keys
         from untilt.data.read.columns import named_features
         from untilt.data.transform import without_features
 
         named = named_features(self.features)
         with progress("looking at the features"):
-            leaks = leaking_features(log)
-        kept_out = [leak.feature for leak in leaks if leak.feature not in named]
-        told = [
-            leak_fact(LEAK_USED if leak.feature in named else LEAK_KEPT_OUT, asdict(leak))
-            for leak in leaks
-        ]
+            leaks, keys = leaking_features(log), sort_keys(log, old_score)
+        left = kept_out(leaks, keys, named)
+        told = [leak_fact(LEAK, asdict(leak)) for leak in leaks]
+        told = [outcome(e, left) for e in (*told, *(k.fact for k in keys if k.kind == "rank"))]
+        log = without_features(log, left)
+        scores = left_out_of_curve(log, keys) if curve else ()
+        told += [each.fact for each in keys if each.feature in scores]
         if told:
             out.heading("warnings")
             out.points(told)
-            out.record(leaks=[fact.record(out.said) for fact in told], kept_out=kept_out)
-        return without_features(log, kept_out)
+            out.record(leaks=[fact.record(out.said) for fact in told], kept_out=[*left, *scores])
+        return without_features(log, scores)
 
 
 def _check_content(log: "ClickLog", path: Path, *, to_rank: bool) -> None:

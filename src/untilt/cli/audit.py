@@ -10,7 +10,7 @@ from untilt.cli import arguments
 from untilt.cli.console import Output
 from untilt.cli.declared import argument, file_option, option
 from untilt.errors import IdentifiabilityError, OptionError, check_share
-from untilt.evaluation.options import LevelOptions
+from untilt.evaluation.options import LevelOptions, OldScoreOptions
 from untilt.facts import Fact, note
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def audit(
         "Draw which positions can be compared: .png, .svg, .html or .json."
     ),
     *,
+    asked: OldScoreOptions,
     reading: arguments.LogOptions,
     export: arguments.UbiOptions,
     out: Output,
@@ -59,7 +60,7 @@ def audit(
     arguments.check_plots(plot)
     read = reading.read(out, export.source(log), context=context or (), collapse="halves")
     with progress("looking at the log"):
-        audited = audit_log(read)
+        audited = audit_log(read, old_score=asked.old_score)
     out.record(**audited.to_dict(said=out.said))
     out.show(without(audited.view(), "audit.in-python"))
     if plot is not None:

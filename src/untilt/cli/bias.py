@@ -11,7 +11,7 @@ from untilt.cli import arguments
 from untilt.cli.console import Output, attributes
 from untilt.cli.declared import file_option, option, out_option
 from untilt.errors import IdentifiabilityError, OptionError, check_share
-from untilt.evaluation.options import LevelOptions
+from untilt.evaluation.options import LevelOptions, OldScoreOptions
 from untilt.facts import codes, phrase
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def bias(
     ),
     *,
     levels: LevelOptions,
+    asked: OldScoreOptions,
     shape: Shape = option("none", "Then make the curve one that never rises, or a power law."),
     plot: Path | None = file_option("Draw the curve: .png, .svg, .html or .json."),
     out: Path | None = out_option(None, "Write it as JSON, for untilt train.", "FILE"),
@@ -73,7 +74,7 @@ def bias(
     chosen = None if method == "auto" else _named(method)
     _check_context(method, context)
     clicks = reading.read(output, export.source(log), context=context or ())
-    clicks = reading.without_leaks(output, clicks)
+    clicks = reading.without_leaks(output, clicks, curve=True, old_score=asked.old_score)
     if chosen is None:
         chosen, options, clicks = _advised(output, clicks, options, context or ())
     options = _with_options(chosen, options, option or [])

@@ -34,6 +34,20 @@ class AssignedOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OldScoreOptions:
+    """Of commands that look for what production sorts by."""
+
+    old_score: Annotated[
+        str | None,
+        Option(
+            "The feature with the score that production sorts by. Not given: the feature that "
+            "sorts the lists, if one does.",
+            metavar="COLUMN",
+        ),
+    ] = None  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
 class JudgingOptions(AssignedOptions):
     """What rankers are judged by, and what they order."""
 

@@ -118,7 +118,7 @@ def _verdict(decision: Decision) -> str:
 def _data(decision: Decision, audit: Audit) -> Section:
     """The page's section without its notes."""
     named = ", ".join(decision.kept_out)
-    told = (f"Not used, because they know the click: {named}.",) if named else ()
+    told = (f"Not used, because they know the click or the shown rank: {named}.",) if named else ()
     return replace(log_section(decision, audit), title="Data", paragraphs=told, notes=())
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from untilt._core import codec, words
 from untilt._core.files import replacing
 from untilt.auditing.audit import Audit
-from untilt.auditing.leaks import LEAK_KEPT_OUT, LEAK_USED, leak_fact
+from untilt.auditing.sort_keys import outcome
 from untilt.errors import FileFormatError, OptionError
 from untilt.evaluation.pool import Among
 from untilt.evaluation.results import Estimate, SystemDifference
@@ -130,7 +130,7 @@ class Decision:
         steps
     provenance : how it was computed
     further_warnings : of your own, added to those of the parts
-    kept_out : features that know the click, which were therefore not used
+    kept_out : features that know the click, and old ranks, which were therefore not used
     """
 
     title: str
@@ -254,7 +254,7 @@ class Decision:
             told += [e for e in compared if e.fields.get("system", chosen.system) == chosen.system]
             told += [OF_SYSTEM(system=chosen.system, warning=each) for each in chosen.warnings]
         audited = [e for e in self.audit.warnings if not self._is_met(e)] if self.audit else []
-        told += [*map(self._of_features, audited), *self.further_warnings]
+        told += [*(outcome(each, self.kept_out) for each in audited), *self.further_warnings]
         facts = [as_fact(each) for each in dict.fromkeys(told)]
         return tuple(sorted(facts, key=lambda each: _GRAVEST_FIRST.index(each.severity)))
 
@@ -262,13 +262,6 @@ class Decision:
         """Whether the run did what a warning of the audit asks for: a curve for each context."""
         asks = warning.code == "reading.context"
         return asks and self.bias is not None and bool(self.bias.bias.contexts)
-
-    def _of_features(self, warning: Fact) -> Fact:
-        """A warning of the audit; of a feature that knows the click, what became of it."""
-        if warning.code != "audit.leak":
-            return warning
-        kept_out = warning.fields["feature"] in self.kept_out
-        return leak_fact(LEAK_KEPT_OUT if kept_out else LEAK_USED, warning.fields)
 
     @property
     def leaks_used(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from untilt import catalog
 from untilt._core.declared import Option, by_name, declared, made
 from untilt.data.read.options import ClickOptions, DocumentOptions
 from untilt.errors import OptionError, check_choice
-from untilt.evaluation.options import JudgingOptions, LevelOptions
+from untilt.evaluation.options import JudgingOptions, LevelOptions, OldScoreOptions
 
 SplitBy = Literal["query", "session", "time"]
 Trees = int | Literal["auto"]
@@ -70,7 +70,7 @@ def _check_label(label: object) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunSettings(LevelOptions, JudgingOptions, DocumentOptions, ClickOptions):
+class RunSettings(LevelOptions, JudgingOptions, OldScoreOptions, DocumentOptions, ClickOptions):
     """What a run is asked for, as it may be written in Python, in TOML or at a command line.
 
     Parameters
@@ -80,6 +80,8 @@ class RunSettings(LevelOptions, JudgingOptions, DocumentOptions, ClickOptions):
         curve of its own
     assigned : "random" where chance drew the ranker of each session, as in an A/B test; "other"
         where something else did, such as a country
+    old_score : the feature with the score that production sorts by; where not given, the one that
+        sorts the lists. Rankers learn from it, a curve is estimated without it
     label : the column to learn from, or weights of several, {"click": 1, "booked": 5}, which
         `untilt.synthesise` makes one label of, by `combine` ("sum" or "product")
     bias : "auto" (what the audit advises), the name of an estimator ("all-pairs"), also with
@@ -110,7 +112,7 @@ class RunSettings(LevelOptions, JudgingOptions, DocumentOptions, ClickOptions):
     FIRST: ClassVar[tuple[str, ...]] = (
         "documents", "columns", "label", "labels", "context", "combine", "features", "missing",
         "on_bad", "positions_from", "grid", "sample_queries", "bias", "fallback", "method",
-        "metric", "evaluator", "clip", "among", "baseline", "level", "assigned",
+        "metric", "evaluator", "clip", "among", "baseline", "level", "assigned", "old_score",
     )  # fmt: skip
 
     label: Annotated[str | Mapping[str, float], Option(check=_check_label)] = "click"

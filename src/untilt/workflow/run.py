@@ -12,6 +12,7 @@ from untilt._core.files import replacing
 from untilt._core.places import refuse_inputs
 from untilt._core.store import locked
 from untilt.auditing.audit import Audit, audit
+from untilt.auditing.sort_keys import left_out_of_curve
 from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import baseline_lists
 from untilt.bias.given import parse_curve
@@ -33,6 +34,7 @@ from untilt.workflow.stage_rankers import Trainer, click_models, make_plan, refi
 from untilt.workflow.stage_read import Data, read_step, split_of
 from untilt.workflow.stage_report import provenance, table_path, write_tables
 
+AUDITED = ("level", "assigned", "old_score")  # options of the audit
 STEPS_DO_NOT_FIT = warning(
     "run.steps-do-not-fit",
     "What earlier runs left in this folder does not fit together, so every step is done again "
@@ -250,7 +252,7 @@ class _Run:
             baseline_lists(data.log, self.options.baseline)  # a wrong name before long work
         seen = self._audit(read, data)
         named = named_features(self.options.features)
-        kept_out = tuple(e.feature for e in seen.result.leaks if e.feature not in named)
+        kept_out = seen.result.kept_out(named)
         data = data.merged().without(kept_out)
         if seen.result.shown is not None:
             seen.result.shown.check()
@@ -279,7 +281,7 @@ class _Run:
     def _audit(self, read: Done[r.LogSource], data: Data) -> Done[Audit]:
         def compute() -> Audit:
             options = self.options
-            audited = audit(data.log, level=options.level, assigned=options.assigned)
+            audited = audit(data.log, **options.pick(*AUDITED))
             codec.write_json(self.folder.audit, audited.to_dict())
             return audited
 
@@ -288,7 +290,7 @@ class _Run:
             Audit,
             compute,
             read.key,
-            self.options.pick("level", "assigned"),
+            self.options.pick(*AUDITED),
             what="auditing the log",
             files=lambda _: [self.folder.audit],
         )
@@ -296,7 +298,8 @@ class _Run:
     def _bias(self, seen: Done[Audit], split: Done[r.Split], data: Data) -> Done[r.UsedBias]:
         def compute() -> r.UsedBias:
             audited = seen.result
-            used = used_bias(data, audited, self.options)
+            scores = left_out_of_curve(data.log, audited.sort_keys)
+            used = used_bias(data.without(scores), audited, self.options)
             used.bias.save(self.folder.bias)
             return used
 
