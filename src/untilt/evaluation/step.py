@@ -33,7 +33,7 @@ from untilt.auditing.variation import LEAST_TURNOVER, Assigned, variation_of
 from untilt.bias.experiments.assignment import Baseline, baseline_lists
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
-from untilt.data.slates import Slates, slates_of, slot_discounts
+from untilt.data.slates import slates_of, slot_discounts
 from untilt.evaluation.pool import Pool
 from untilt.evaluation.results import Estimates, SystemDifference
 from untilt.evaluation.slots import EXAMINATION, RankMetric, as_rank_metric, slots_of
@@ -208,14 +208,6 @@ def shared_queries(log: ClickLog, rankers: Sequence[str]) -> ClickLog | None:
     return log.take(kept) if enough else None
 
 
-def list_spread(slates: Slates, values: FloatArray) -> float:
-    """Root mean square of (rows,) values around the mean of their list, over sessions; 1 for 0."""
-    lengths = ragged.lengths(slates.indptr)
-    mean = ragged.sums_by_list(slates.indptr, values) / np.maximum(lengths, 1)
-    square = (values - np.repeat(mean, lengths)) ** 2
-    return float(np.sqrt(np.average(square, weights=slates.row_count))) or 1.0
-
-
 def safe_step(
     estimates: Estimates,
     new: FloatArray,
@@ -300,8 +292,8 @@ class _Path:
         slates, document = cells.slates, cells.document[cells.slates.document]
         rank = ragged.index_in_list(slates.indptr) + 1.0
         before = -np.log(rank) if old is None else np.asarray(old[1], dtype=float)[document]
-        after, spread = np.asarray(new, dtype=float)[document], list_spread(slates, before)
-        after = after / list_spread(slates, after)
+        after, spread = np.asarray(new, dtype=float)[document], slates.spread(before)
+        after = after / slates.spread(after)
         share = {each: _share(cells, each) for each in names}
         return cls(inputs, before / spread, after, spread, share, steps, assumed)
 
