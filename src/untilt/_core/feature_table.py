@@ -12,7 +12,6 @@ from untilt._core.optional import explained_import
 from untilt.errors import ColumnError, OptionError, ShapeError, did_you_mean
 from untilt.facts import listed, phrase
 
-
 # A feature that no table has: the rank of a candidate in the order in which candidates arrive.
 OLD_RANK = "old_rank"
 OLD_RANK_IS = f"{OLD_RANK!r} is the rank of each candidate in the old ranker's order, from 1."

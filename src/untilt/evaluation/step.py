@@ -74,8 +74,8 @@ class StepPoint:
     w: float
     gain: float
     low: float
-    clicks: float
-    clicks_low: float
+    clicks: float | None = None
+    clicks_low: float | None = None
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,9 @@ class SafeStep(View, Portable):
     def _path_table(self) -> Table:
         rows = tuple(
             (
-                f"{each.w:g}", f"{each.gain:+.4f}", f"{each.low:+.4f}", f"{each.clicks:+.1f}",
-                f"{each.clicks_low:+.1f}",
+                f"{each.w:g}",
+                *(words.number(x, 4, signed=True) for x in (each.gain, each.low)),
+                *(words.number(x, 1, signed=True) for x in (each.clicks, each.clicks_low)),
             )
             for each in self.path
         )  # fmt: skip
@@ -264,6 +265,15 @@ def safe_step(
         likely=_likely(paths[0]),
         rankers=tuple(sorted(logged, key=lambda each: each.name != names[best])),
     )
+
+
+def whole_step(estimates: Estimates, system: str, baseline: str) -> SafeStep:
+    """The step to the new order, or none: where no path can be judged its interval decides."""
+    found = estimates.compare(baseline)[system]
+    higher = estimates.metric.higher_is_better
+    low = found.interval.low if higher else -found.interval.high
+    point = StepPoint(1.0, found.value if higher else -found.value, low)
+    return SafeStep(float(low > 0), (point,), str(estimates.metric), estimates.level)
 
 
 @dataclass(frozen=True, eq=False)

@@ -380,7 +380,10 @@ def _rows(ranker: Ranker, sample: Any, indptr: Any) -> tuple[SingleArray, IntArr
             raise OptionError("the sample has no features to score.")
         order = np.argsort(sample.doc_query, kind="stable")
         _, sizes = np.unique(sample.doc_query, return_counts=True)
-        features, bounds = feature_array(sample, of_documents(names))[order], ragged.indptr_of(sizes)
+        features, bounds = (
+            feature_array(sample, of_documents(names))[order],
+            ragged.indptr_of(sizes),
+        )
         return with_old_rank(features, names, bounds).astype(np.float32, copy=False), bounds
     if isinstance(sample, JudgedLists):
         features = with_old_rank(feature_array(sample, of_documents(names)), names, sample.indptr)
@@ -432,7 +435,7 @@ def read_sample(path: Path, names: tuple[str, ...]) -> tuple[SingleArray, IntArr
         with translated_errors(source.what):
             found = database.arrays(f"SELECT {key} AS list, {', '.join(columns)} FROM {table}")
     order = np.argsort(found["list"], kind="stable")
-    values = [found[f"f{n}"][order] for n in range(len(wanted))]
-    features: SingleArray = np.column_stack(values).astype(np.float32, copy=False)
     bounds = ragged.indptr_of(np.unique(found["list"], return_counts=True)[1])
-    return with_old_rank(features, names[len(wanted) :], bounds), bounds
+    values = [found[f"f{n}"][order] for n in range(len(wanted))]
+    own = with_old_rank(np.column_stack(values), names[len(wanted) :], bounds)
+    return own.astype(np.float32, copy=False), bounds

@@ -81,8 +81,8 @@ def score_file(
 
     Rank 1 is the highest score. Equal scores rank by `doc_id`, so that the order of rows says
     nothing. A ranker that starts from the old order takes the order of rows for it, where there is
-    no column `old_rank`. Rows stay in their order where those of each query stand together in a Parquet file;
-    else they come by query. The file appears whole or not at all.
+    no column `old_rank`. Rows stay in their order where those of each query stand together in a
+    Parquet file; else they come by query. The file appears whole or not at all.
 
     Parameters
     ----------

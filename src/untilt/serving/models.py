@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import FeatureArray, FloatArray
+from untilt._core.arrays import FeatureArray, FloatArray, IntArray
 from untilt._core.feature_table import OLD_RANK, of_documents, with_old_rank
 from untilt.errors import ColumnError, OptionError, UntiltError
 from untilt.serving.explore import Relevance, fit_relevance, uniform
@@ -34,7 +34,7 @@ class Calibration:
     clicks: FloatArray
     theta: FloatArray
     count: FloatArray
-    rank: FloatArray
+    rank: IntArray
 
     def of(self, ranker: Any) -> Relevance:
         """The relevance behind the scores of this ranker."""
@@ -63,7 +63,7 @@ def calibration_from(log: Any, curve: Any) -> Calibration:
         np.asarray(log.label[rows], float),
         np.asarray(curve.at(log.position[rows]), float),
         np.asarray(log.row_count[rows], float),
-        ragged.index_in_list(log.indptr)[rows] + np.float32(1),
+        ragged.index_in_list(log.indptr)[rows] + 1,
     )
 
 
