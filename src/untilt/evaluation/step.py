@@ -11,9 +11,10 @@ estimate of s_w minus the old order, from cross-fitted f. Its lower bounds hold 
 
 with the errors of queries and of the curve, c scaled by Student's t, never below that of the plain
 two-sided interval, and L(w) also without the query that speaks most for w. Of the w with L(w) > 0
-the one with the largest D(w) is taken; none, w = 0, keeps the old order. So the probability that
-the step is worse than the old order is at most 1 - level, whichever w is taken, if the curve is
-right. Where the curve is assumed, L(w) is the least of those under theta and theta^.75.
+the one with the largest D(w) is taken; w = 1, which is served without the old order, where it is
+one of them and none is better by a standard error; w = 0, the old order, where there are none. So
+the step is worse than the old order with a probability of at most 1 - level, whichever w is taken,
+if the curve is right. Where it is assumed, L(w) is the least of those under theta and theta^.75.
 
 Where several named rankers share the traffic, the old order is that of the best one. Queries count
 by their sessions, whoever answered them: ranker r has the value sum_q N_q v_rq / sum_q N_q.
@@ -26,7 +27,7 @@ import numpy as np
 from scipy import special
 
 from untilt._core import ragged, words
-from untilt._core.arrays import FloatArray, sum_by
+from untilt._core.arrays import BoolArray, FloatArray, sum_by
 from untilt._core.portable import Portable
 from untilt._core.statistics import Interval, weighted_mean
 from untilt.auditing.variation import LEAST_TURNOVER, Assigned, variation_of
@@ -239,15 +240,17 @@ def safe_step(
     of_judges = [each.inputs for each in judges if each is not None and each.inputs is not None]
     paths = [_Path.of(each, new, old, names, steps, assumed) for each in of_judges]
     best = int(np.argmax(paths[0].logged(inputs.metric).value))
-    gain, low = _ends(paths, inputs.metric, best, estimates.level)
+    gain, low, ahead = _ends(paths, inputs.metric, best, estimates.level)
     in_clicks = as_rank_metric(EXAMINATION, inputs.bias)
-    clicks, clicks_low = _ends(paths, in_clicks, best, estimates.level)
+    clicks, clicks_low, _ = _ends(paths, in_clicks, best, estimates.level)
     points = tuple(
         StepPoint(w, float(gain[i]), float(low[best, i]), PER * float(clicks[i]),
                   PER * float(clicks_low[best, i]))
         for i, w in enumerate(steps)
     )  # fmt: skip
     safe = [i for i, each in enumerate(points) if each.low > 0]
+    if (last := len(points) - 1) in safe:
+        safe = [i for i in safe if ahead[i]] or [last]
     at = max(safe, key=lambda i: points[i].gain) if safe else None
     logged = _logged(paths[0], names, estimates.level) if rankers else ()
     logged = tuple(
@@ -357,13 +360,17 @@ def _share(cells: Pool, name: str) -> FloatArray:
 
 def _ends(
     paths: Sequence[_Path], metric: RankMetric, best: int, level: float
-) -> tuple[FloatArray, FloatArray]:
-    """(steps,) gains over the best ranker; (rankers, steps) least bounds over judges and curves."""
+) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """(steps,) gains over the best ranker; (rankers, steps) least bounds over judges and curves.
+
+    And (steps,) whether a step is better than the last one by more than an error.
+    """
     n = len(paths[0].share)
     sums = [each for path in paths for each in path.judged(metric, best)]
-    value = sums[0].value
+    value, last = sums[0].value, sums[0].means(-1)
     low = [[lower_bounds(each, base, n, level) for base in range(n)] for each in sums]
-    return value[n:] - value[best], np.min(low, axis=0)
+    ahead = last.value[n:] > np.nan_to_num(last.std_error[n:], nan=np.inf)
+    return value[n:] - value[best], np.min(low, axis=0), ahead
 
 
 def lower_bounds(sums: Sums, base: int, first: int, level: float) -> FloatArray:
