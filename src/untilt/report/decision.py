@@ -199,6 +199,7 @@ class Decision:
             if 0 < part.step.w < 1:
                 verdict = "better"
         is_part = difference.system != part.chosen
+        difference = replace(difference, baseline=self.old_order)
         verdict = "cannot tell" if reasons else verdict
         condition = None if reasons else _condition(difference, part.among)
         attention = 1.0
@@ -218,7 +219,7 @@ class Decision:
             new = replace(new, system=difference.system, value=new.value + by, interval=interval)
         return Answer(
             new=new,
-            shown=part[part.comparison.baseline],
+            shown=replace(part[part.comparison.baseline], system=self.old_order),
             difference=difference,
             verdict=verdict,
             higher_is_better=better,
@@ -239,9 +240,6 @@ class Decision:
         condition: Fact | None,
     ) -> Fact:
         if verdict == "worse":
-            best = self.best_logged
-            if best is not None:
-                return note("run.keep-ranker", "Keep the ranker {ranker}.")(ranker=best)
             return note("run.keep-order", "Keep the {shown}.")(shown=difference.baseline)
         first = what_to_do(self, reasons)
         if first is not None:
@@ -262,17 +260,22 @@ class Decision:
         return step.rankers[0].name if step is not None and step.rankers else None
 
     @property
+    def old_order(self) -> str:
+        """What a new ranker is compared with, in words."""
+        shown = "" if self.held_out is None else self.held_out.comparison.baseline
+        return shown if self.best_logged is None else f"{shown} of {self.best_logged}"
+
+    @property
     def told_of_file(self) -> Fact | None:
         """What `ranker.untilt` is, or that there is none; None where nothing was trained."""
         part, made = self.held_out, self.candidate
         if part is None or made is None or part.step is None:
             return None
-        old = self.best_logged or part.comparison.baseline
         if not self.ships:
-            return NOT_SHIPPED(old=old)
+            return NOT_SHIPPED(old=self.old_order)
         if self.ships == 1:
             return SHIPPED_WHOLE()
-        return SHIPPED_STEP(w=self.ships, old=old, rank=part.step.old)
+        return SHIPPED_STEP(w=self.ships, old=self.old_order, rank=part.step.old)
 
     @property
     def no_answer(self) -> Fact | None:

@@ -292,7 +292,7 @@ class AnswerView:
 
 def answer_view(data: Decision) -> AnswerView | None:
     """None where there is no answer; `Decision.no_answer` says why."""
-    answer, part = data.answer, data.held_out
+    answer, part, made = data.answer, data.held_out, data.candidate
     if answer is None or part is None:
         return None
     mark, word = VERDICTS[answer.verdict]
@@ -301,7 +301,9 @@ def answer_view(data: Decision) -> AnswerView | None:
         second=answer.recommendation, reasons=tuple(map(sentence, answer.reasons)),
         tiles=_tiles(answer), strip=_strip(answer.difference),
         small_print=_small_print(answer, part.scale),
-        shipped=data.told_of_file or "",
+        shipped=" ".join(str(each) for each in (made.note, data.told_of_file) if each)
+        if made is not None
+        else "",
     )  # fmt: skip
 
 
