@@ -165,7 +165,7 @@ def test_features_that_change_with_every_impression(shop, tmp_path):
     assert found.decision.answer.verdict == "better"
     # The truth over all sessions, each ordered by the ranker with the prices that it had.
     x = np.column_stack([columns["quality"], columns["price"]]).astype(np.float32)
-    order = np.argsort(-found.ranker.predict(x).reshape(-1, 6), axis=1, kind="stable")
+    order = np.argsort(-found.candidate.predict(x).reshape(-1, 6), axis=1, kind="stable")
     discount = 1 / np.log2(2 + np.arange(6))
     truth = ((np.take_along_axis(gamma, order, axis=1) - gamma) @ discount).mean()
     interval = found.decision.answer.difference.interval

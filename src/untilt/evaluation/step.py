@@ -35,8 +35,10 @@ from untilt.bias.experiments.assignment import Baseline, baseline_lists
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
 from untilt.data.slates import slates_of, slot_discounts
+from untilt.evaluation.by_default import own_clicks
 from untilt.evaluation.pool import Pool
 from untilt.evaluation.results import Estimates, SystemDifference
+from untilt.evaluation.sensitivity import FIRM_SHARE
 from untilt.evaluation.slots import EXAMINATION, RankMetric, as_rank_metric, slots_of
 from untilt.evaluation.systems import Inputs
 from untilt.evaluation.uncertainty import Sums
@@ -108,6 +110,8 @@ class SafeStep(View, Portable):
     assumed : whether the bounds hold under the curve to the power .75, too
     likely : the w that the clicks make most likely
     rankers : those that are live, where there are several; the best one first
+    attention : the bound of the step if .6 of the curve's steepness is attention, by each session's
+        own clicks; None without a step or a curve with errors
     """
 
     w: float
@@ -119,6 +123,7 @@ class SafeStep(View, Portable):
     assumed: bool = False
     likely: float | None = None
     rankers: tuple[LoggedRanker, ...] = ()
+    attention: float | None = None
 
     @property
     def taken(self) -> StepPoint | None:
@@ -132,9 +137,8 @@ class SafeStep(View, Portable):
             return whole
         interval = Interval(point.low, 2 * point.gain - point.low, self.level)
         return replace(
-            whole, system=f"{whole.system}, step {point.w:g}", value=point.gain, interval=interval,
-            unshown=None,
-        )  # fmt: skip
+            whole, system=f"{whole.system}, step {point.w:g}", value=point.gain, interval=interval
+        )
 
     def view(self) -> list[Section]:
         """The path, and the logged rankers."""
@@ -267,6 +271,7 @@ def safe_step(
         assumed=assumed,
         likely=_likely(paths[0]),
         rankers=tuple(sorted(logged, key=lambda each: each.name != names[best])),
+        attention=None if at is None else _attention(paths[0], best, at, estimates.level),
     )
 
 
@@ -371,6 +376,18 @@ def _ends(
     low = [[lower_bounds(each, base, n, level) for base in range(n)] for each in sums]
     ahead = last.value[n:] > np.nan_to_num(last.std_error[n:], nan=np.inf)
     return value[n:] - value[best], np.min(low, axis=0), ahead
+
+
+def _attention(path: _Path, best: int, at: int, level: float) -> float | None:
+    """The bound of a step with as little of the curve's steepness as a firm answer needs."""
+    inputs, bias = path.inputs, path.inputs.bias
+    if bias.is_known or not inputs.evaluator.needs_bias:
+        return None
+    own = inputs.on(by=own_clicks(inputs.evaluator, bias))
+    less = bias.scaled(bias.examination ** (FIRM_SHARE - 1))
+    of_own = replace(path, inputs=replace(own, bias=less), assumed=False)
+    n = len(path.share)
+    return float(lower_bounds(of_own.judged(inputs.metric, best)[0], best, n, level)[at])
 
 
 def lower_bounds(sums: Sums, base: int, first: int, level: float) -> FloatArray:

@@ -205,8 +205,7 @@ class Decision:
         attention = 1.0
         would_be = None
         if verdict in ("better", "worse"):
-            # What sensitivity says is of the whole step.
-            reasons = conditions(self, better=verdict == "better" and not is_part)
+            reasons = conditions(self, better=verdict == "better", is_part=is_part)
         if reasons and verdict != "cannot tell":
             would_be, verdict, condition = verdict, "cannot tell", reasons[0].fields["condition"]
         if verdict == "better" and not is_part and (least := least_attention(self)) is not None:
