@@ -1,6 +1,7 @@
 """The step from the old order that is safe: its gains and bounds, by hand and on repeated logs."""
 
 from dataclasses import replace
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -13,7 +14,6 @@ from untilt.evaluation.step import (
     live_rankers,
     lower_bounds,
     safe_step,
-    shared_queries,
 )
 
 K = 5
@@ -138,8 +138,8 @@ def test_counts_are_repeated_sessions():
     assert one.w == other.w
     for a, b in zip(one.path, other.path, strict=True):
         assert (a.gain, a.low, a.clicks) == pytest.approx((b.gain, b.low, b.clicks))
-    for a, b in zip(one.rankers, other.rankers, strict=True):
-        assert (a.value, a.clicks, a.low) == pytest.approx((b.value, b.clicks, b.low))
+    for r, s in zip(one.rankers, other.rankers, strict=True):
+        assert (r.value, r.clicks, r.low) == pytest.approx((s.value, s.clicks, s.low))
 
 
 def test_the_whole_step_from_a_bad_order_and_none_towards_a_bad_ranker():
@@ -195,16 +195,14 @@ def test_a_single_query_takes_no_step_alone():
 
 def test_rankers_are_live_that_share_the_queries():
     log, _, _ = world(rankers=2)
-    assert live_rankers(log, None, "unknown") == RANKERS
-    assert live_rankers(log, None, "other") == ()
-    assert live_rankers(log, "r0", "unknown") == ()
-    assert live_rankers(world()[0], None, "unknown") == ()
-    first = log.take(log.ranker == 0)
-    assert live_rankers(first, None, "unknown") == ()
+    assert live_rankers(log, "unknown") == (RANKERS, ANY)
     apart = log.take((log.ranker == 0) == (log.query < 20))
-    assert shared_queries(apart, RANKERS) is None
-    some = log.take((log.ranker == 0) | (log.query < 30))
-    assert set(shared_queries(some, RANKERS).query.tolist()) == set(range(30))
+    alone = (world()[0], log.take(log.ranker == 0), apart)
+    assert [live_rankers(each, "unknown")[0] for each in alone] == [(), (), ()]
+    assert live_rankers(log, "other")[0] == ()
+    some = log.take((log.ranker == 0) | (log.query < 38))
+    names, shared = live_rankers(some, "random")
+    assert (names, set(shared.query.tolist())) == (RANKERS, set(range(38)))
 
 
 def test_each_logged_ranker_has_its_clicks_and_its_value():

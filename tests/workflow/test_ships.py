@@ -1,5 +1,7 @@
 """The files of a run: the candidate always, the ranker where a step is safe."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,13 @@ def strong(tmp_path_factory):
     order = judged.labels + 1e-6 * np.arange(len(judged))
     log = ut.simulate(judged, "dla", n_sessions=4000, seed=2, ranker=[order]).log
     folder = tmp_path_factory.mktemp("strong") / "run"
-    options = {"method": "balanced", "trees": 8, "threads": 1, "folds": 1, "bias": "power-law:1"}
+    options: dict[str, Any] = {
+        "method": "balanced",
+        "trees": 8,
+        "threads": 1,
+        "folds": 1,
+        "bias": "power-law:1",
+    }
     return ut.run(log, folder, **options)
 
 

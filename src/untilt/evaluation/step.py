@@ -29,9 +29,9 @@ from scipy import special
 from untilt._core import ragged, words
 from untilt._core.arrays import BoolArray, FloatArray, sum_by
 from untilt._core.portable import Portable
-from untilt._core.statistics import Interval, weighted_mean
+from untilt._core.statistics import Interval, MeanEstimate, normal_quantile, weighted_mean
 from untilt.auditing.variation import LEAST_TURNOVER, Assigned, variation_of
-from untilt.bias.experiments.assignment import Baseline, baseline_lists
+from untilt.bias.experiments.assignment import baseline_lists
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import position_counts
 from untilt.data.slates import slates_of, slot_discounts
@@ -112,6 +112,7 @@ class SafeStep(View, Portable):
     rankers : those that are live, where there are several; the best one first
     attention : the bound of the step if .6 of the curve's steepness is attention, by each session's
         own clicks; None without a step or a curve with errors
+    higher_is_better : of the metric; a gain is an improvement in any case
     """
 
     w: float
@@ -124,6 +125,7 @@ class SafeStep(View, Portable):
     likely: float | None = None
     rankers: tuple[LoggedRanker, ...] = ()
     attention: float | None = None
+    higher_is_better: bool = True
 
     @property
     def taken(self) -> StepPoint | None:
@@ -135,10 +137,14 @@ class SafeStep(View, Portable):
         point = self.taken
         if point is None or point.w == 1:
             return whole
-        interval = Interval(point.low, 2 * point.gain - point.low, self.level)
+        half = point.gain - point.low
+        value = point.gain if self.higher_is_better else -point.gain
+        mean = MeanEstimate(value, half / normal_quantile(self.level), 2**31)
+        p, interval = mean.p_value, Interval(value - half, value + half, self.level)
         return replace(
-            whole, system=f"{whole.system}, step {point.w:g}", value=point.gain, interval=interval
-        )
+            whole, system=f"{whole.system}, step {point.w:g}", value=value, interval=interval,
+            std_error=mean.std_error, p_value=p, corrected_p=p, decided=True, more_sessions=0.0,
+        )  # fmt: skip
 
     def view(self) -> list[Section]:
         """The path, and the logged rankers."""
@@ -183,35 +189,26 @@ class SafeStep(View, Portable):
         return Table(header, rows, "Logged rankers, the best one first")
 
 
-def live_rankers(log: ClickLog, baseline: Baseline, assigned: Assigned) -> tuple[str, ...]:
-    """The named rankers that share production's traffic; none where there are not two of them.
+def live_rankers(log: ClickLog, assigned: Assigned) -> tuple[tuple[str, ...], ClickLog]:
+    """The named rankers that share production's traffic, and the sessions of queries of them all.
 
-    None where a baseline was asked for, or where rankers may have answered other queries or at
-    other times than one another: then their values are not those of the same traffic.
+    None where there are not two, or where they may have answered other queries or at other times
+    than one another: then their values are not those of the same traffic.
     """
-    if baseline is not None or log.ranker is None or any("@" in name for name in log.ranker_names):
-        return ()
-    sessions = np.bincount(
-        log.ranker, log.sessions * baseline_lists(log), minlength=len(log.ranker_names)
-    )
-    live = np.flatnonzero(sessions >= LEAST_TRAFFIC * sessions.sum())
+    none = (), log
+    if log.ranker is None or any("@" in name for name in log.ranker_names):
+        return none
+    n, usual = (log.n_queries, len(log.ranker_names)), log.sessions * baseline_lists(log)
+    by_both = np.bincount(log.query * n[1] + log.ranker, usual, n[0] * n[1]).reshape(n)
+    live = by_both.sum(axis=0) >= LEAST_TRAFFIC * by_both.sum()
+    kept = np.all(by_both[:, live] > 0, axis=1)[log.query]
     varies = variation_of(log, assigned, levels=False)
     in_turn = varies.turnover is not None and varies.turnover < LEAST_TURNOVER
-    if len(live) < 2 or in_turn or not varies.balanced or assigned == "other":
-        return ()
-    return tuple(log.ranker_names[i] for i in live)
-
-
-def shared_queries(log: ClickLog, rankers: Sequence[str]) -> ClickLog | None:
-    """The sessions of queries that all of these rankers answered; None where these are too few."""
-    assert log.ranker is not None
-    answered = np.ones(log.n_queries, dtype=bool)
-    for name in rankers:
-        own = log.ranker == log.ranker_names.index(name)
-        answered &= np.bincount(log.query[own], minlength=log.n_queries) > 0
-    kept = answered[log.query]
-    enough = log.sessions[kept].sum() >= LEAST_SHARED * log.sessions.sum()
-    return log.take(kept) if enough else None
+    if live.sum() < 2 or in_turn or not varies.balanced or assigned == "other":
+        return none
+    if log.sessions[kept].sum() < LEAST_SHARED * log.sessions.sum():
+        return none
+    return tuple(np.array(log.ranker_names)[live].tolist()), log.take(kept)
 
 
 def safe_step(
@@ -242,7 +239,8 @@ def safe_step(
         return None
     names = tuple(rankers) or ("",)
     of_judges = [each.inputs for each in judges if each is not None and each.inputs is not None]
-    paths = [_Path.of(each, new, old, names, steps, assumed) for each in of_judges]
+    score = None if old is None else old[1]
+    paths = [_Path.of(each, new, score, names, steps, assumed) for each in of_judges]
     best = int(np.argmax(paths[0].logged(inputs.metric).value))
     gain, low, ahead = _ends(paths, inputs.metric, best, estimates.level)
     in_clicks = as_rank_metric(EXAMINATION, inputs.bias)
@@ -262,17 +260,12 @@ def safe_step(
         for r, each in enumerate(logged)
     )
     return SafeStep(
-        w=0.0 if at is None else points[at].w,
-        path=points,
-        metric=str(inputs.metric),
-        level=estimates.level,
-        old="rank" if old is None else old[0],
-        old_spread=paths[0].old_spread,
-        assumed=assumed,
-        likely=_likely(paths[0]),
+        0.0 if at is None else points[at].w, points, str(inputs.metric), estimates.level,
+        "rank" if old is None else old[0], paths[0].old_spread, assumed, _likely(paths[0]),
+        higher_is_better=inputs.metric.higher_is_better,
         rankers=tuple(sorted(logged, key=lambda each: each.name != names[best])),
         attention=None if at is None else _attention(paths[0], best, at, estimates.level),
-    )
+    )  # fmt: skip
 
 
 def whole_step(estimates: Estimates, system: str, baseline: str) -> SafeStep:
@@ -281,7 +274,8 @@ def whole_step(estimates: Estimates, system: str, baseline: str) -> SafeStep:
     higher = estimates.metric.higher_is_better
     low = found.interval.low if higher else -found.interval.high
     point = StepPoint(1.0, found.value if higher else -found.value, low)
-    return SafeStep(float(low > 0), (point,), str(estimates.metric), estimates.level)
+    name, level = str(estimates.metric), estimates.level
+    return SafeStep(float(low > 0), (point,), name, level, higher_is_better=higher)
 
 
 @dataclass(frozen=True, eq=False)
@@ -298,18 +292,13 @@ class _Path:
 
     @classmethod
     def of(
-        cls,
-        inputs: Inputs,
-        new: FloatArray,
-        old: tuple[str, FloatArray] | None,
-        names: Sequence[str],
-        steps: Sequence[float],
-        assumed: bool,
-    ) -> "_Path":
+        cls, inputs: Inputs, new: FloatArray, old: FloatArray | None, names: Sequence[str],
+        steps: Sequence[float], assumed: bool,
+    ) -> "_Path":  # fmt: skip
         cells = inputs.cells
         slates, document = cells.slates, cells.document[cells.slates.document]
         rank = ragged.index_in_list(slates.indptr) + 1.0
-        before = -np.log(rank) if old is None else np.asarray(old[1], dtype=float)[document]
+        before = -np.log(rank) if old is None else np.asarray(old, dtype=float)[document]
         after, spread = np.asarray(new, dtype=float)[document], slates.spread(before)
         after = after / slates.spread(after)
         share = {each: _share(cells, each) for each in names}

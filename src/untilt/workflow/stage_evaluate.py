@@ -26,14 +26,7 @@ from untilt.evaluation.estimate import IF_EVIDENCE, estimate
 from untilt.evaluation.null_tests import null_tests
 from untilt.evaluation.pool import parse_evaluator
 from untilt.evaluation.results import Estimates
-from untilt.evaluation.step import (
-    STEPS,
-    SafeStep,
-    live_rankers,
-    safe_step,
-    shared_queries,
-    whole_step,
-)
+from untilt.evaluation.step import STEPS, SafeStep, live_rankers, safe_step, whole_step
 from untilt.evaluation.systems import shown
 from untilt.facts import Fact
 from untilt.rankers.trees.stepped import can_step
@@ -304,10 +297,9 @@ def _step(
     """How far to go from the logged order; where several rankers are live, from the best one."""
     old, new = systems
     assert estimates.inputs is not None
-    live = live_rankers(test, options.baseline, options.assigned)
-    shared = shared_queries(test, live) if live else None
+    live, shared = live_rankers(test, options.assigned)
     found = None
-    if shared is not None:
+    if live and options.baseline is None:
         among = estimated(shared, systems, estimates.inputs.bias, options, clip, unshown=False)
         found = step_of(among, rankers=live)
     found = found or step_of(estimates)
