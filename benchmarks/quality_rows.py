@@ -66,10 +66,18 @@ class Fits:
             result = ut.run(self.world.log, Path(folder) / "run", threads=1, seed=self.world.seed)
             result.bias.save(self.bias_file)
             ranker, training = result.ranker, result.decision.training
-        assert ranker is not None
         assert training is not None
         about = {"chosen": training.chosen, "bias": result.bias_kind, "by": result.bias.method}
-        return self._scored(ranker.predict(self.world.test.features), about=about)
+        about["ships"] = result.decision.ships
+        test, old = self.world.test, self.world.old[int(result.decision.best_logged or 0)]
+        if ranker is None:
+            return self._scored(old, about=about)
+        order = np.lexsort((-old, np.repeat(np.arange(test.n_queries), np.diff(test.indptr))))
+        rank = np.empty(len(old))
+        rank[order] = np.arange(len(old)) - np.repeat(test.indptr[:-1], np.diff(test.indptr)) + 1
+        takes_rank = len(ranker.feature_names_) > test.features.shape[1]
+        rows = np.column_stack([test.features, rank]) if takes_rank else test.features
+        return self._scored(ranker.predict(rows), about=about)
 
     @cached_property
     def bias(self) -> ut.PositionBias:
