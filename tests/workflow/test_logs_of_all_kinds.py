@@ -75,7 +75,9 @@ def test_too_few_queries_are_split_by_session(tmp_path):
     log = ut.simulate(small, "harvest", n_sessions=4000, seed=9).log
     found = ut.run(log, tmp_path / "run", **FAST)
     assert "run.sessions-held-out" in codes(found.warnings)
-    assert found.decision.answer.new.n_sessions == pytest.approx(0.2 * 4000, abs=1)
+    assert found.decision.split.sessions["test"] == pytest.approx(0.2 * 4000, abs=1)
+    logged = found.decision.held_out.step.rankers
+    assert sum(each.n_sessions for each in logged) <= found.decision.split.sessions["test"]
 
 
 def test_a_given_bias_that_ends_early_cuts_the_log(judged, tmp_path):

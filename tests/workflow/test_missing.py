@@ -31,7 +31,8 @@ def test_gaps_are_kept_for_trees_and_others_are_left_out(made, gaps, small_optio
         made.log, tmp_path / "run", documents=gaps, missing="keep", **small_options, level=0.9
     )
     assert "read" in again.resumed  # the log comes from the folder, gaps and all
-    assert again.decision.answer.difference.value == result.decision.answer.difference.value
+    values = [each.decision.held_out["balanced"].value for each in (result, again)]
+    assert values[0] == values[1]
 
 
 def test_a_fill_value_stays_with_the_chosen_ranker(made, gaps, small_options, tmp_path):
