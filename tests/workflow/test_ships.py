@@ -55,3 +55,18 @@ def test_several_logged_rankers_are_compared_with_the_best(finished):
     assert values[0] == max(values)
     assert decision.held_out.baseline.fields["rankers"] == (names[0],)
     assert "step" in [section.name for section in finished.view()]
+
+
+def test_a_logged_score_is_what_the_step_starts_from(tmp_path, monkeypatch):
+    from untilt.auditing.audit import Audit
+
+    monkeypatch.setattr(Audit, "old_score", "f1", raising=False)
+    judged = ut.make_judged(n_queries=120, n_features=4, seed=3)
+    scores = judged.features[:, 0].astype(float)
+    log = ut.simulate(judged, "dla", n_sessions=6000, seed=3, ranker=[scores]).log
+    found = ut.run(
+        log, tmp_path / "run", method="balanced", trees=8, threads=1, folds=1, bias="power-law:1"
+    )
+    assert found.decision.held_out.step.old == "f1"
+    if found.ranker is not None:
+        assert found.ranker.feature_names_ == found.candidate.feature_names_

@@ -55,8 +55,7 @@ DRAWS, LIKELIHOOD_QUERIES = 20_000, 2000
 
 SAFE = note(
     "step.safe",
-    "The largest gain among steps with a bound above 0 is at w = {w:g}: {gain:+.4f} {metric} per "
-    "session, bound {low:+.4f}.",
+    "The step to take is w = {w:g}: {gain:+.4f} {metric} per session, bound {low:+.4f}.",
 )
 NO_STEP = note("step.none", "No step has a bound above 0: the old order is kept.")()
 ALSO_FLATTER = note(
@@ -185,7 +184,7 @@ class SafeStep(View, Portable):
         )  # fmt: skip
         level = f"{self.level:.0%} interval"
         header = ("logged ranker", "sessions", words.metric_name(self.metric), level,
-                  "clicks per session", level, "bound of the step over it")  # fmt: skip
+                  "clicks per session", level, "bound of step")  # fmt: skip
         return Table(header, rows, "Logged rankers, the best one first")
 
 
