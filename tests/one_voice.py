@@ -93,7 +93,7 @@ def other_orders(decision: Decision, report: str = "") -> dict[str, list[str]]:
     pages = {"terminal": as_html(decision.view()), "page": as_html(sections_of(decision))}
     if report:
         pages["report.html"] = report
-    if decision.shipped is not None:
+    if decision.candidate is not None:
         pages["card"] = re.sub(r"(?s)^---.*?---|```.*?```", "", model_card(decision))
     found = {name: left_over(page, recommended) for name, page in pages.items()}
     audit = decision.audit

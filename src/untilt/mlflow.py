@@ -41,8 +41,8 @@ def log_run(result: RunResult, *, model: str = "ranker") -> str:
     Parameters are the options of the run. Metrics are the value of the new order, that of the shown
     one and their difference, each with the ends of its interval (`_low`, `_high`), and the
     examination of each position, with the position as step. Artifacts are the report, the figures,
-    the curve, the ranker as untilt saves it and its model card. The model named `model` scores
-    without untilt; there is none where the run trained no ranker.
+    the curve, the rankers as untilt saves them and the model card. The model named `model` scores
+    without untilt; there is none where the old order is kept.
     """
     with explained_import("logging a run"):
         import mlflow
@@ -53,7 +53,8 @@ def log_run(result: RunResult, *, model: str = "ranker") -> str:
         mlflow.log_params(_params(result))
         mlflow.log_metrics(metrics_of(result))
         _log_examination(result.bias)
-        for path in (folder.report, folder.figures, folder.bias, folder.ranker, folder.card):
+        kept = (folder.ranker, folder.candidate, folder.card)
+        for path in (folder.report, folder.figures, folder.bias, *kept):
             if path.exists():
                 mlflow.log_artifact(os.fspath(path))
         if ranker is not None:
@@ -113,7 +114,7 @@ def metrics_of(result: RunResult) -> dict[str, float]:
 
 
 def _tags(result: RunResult) -> dict[str, str]:
-    answer, shipped = result.decision.answer, result.decision.shipped
+    answer, shipped = result.decision.answer, result.decision.candidate
     tags = {"untilt.version": __version__, "untilt.bias": result.bias_kind}
     if answer is not None:
         tags["untilt.verdict"] = answer.verdict

@@ -244,7 +244,7 @@ def test_bookings_are_no_features_of_a_hotel(searches, tmp_path):
     result = run(searches, tmp_path / "default", features=pattern, **options)
     decision = result.decision
     assert decision.kept_out == ("gross_bookings_usd", "booking_bool")
-    assert not {*decision.kept_out} & {*result.ranker.feature_names_}
+    assert not {*decision.kept_out} & {*result.candidate.feature_names_}
     told = {fact.code: fact for fact in result.warnings if fact.code.startswith("audit.leak")}
     assert [*told] == ["audit.leak-kept-out"]
     assert told["audit.leak-kept-out"].fields["impressions"] == 673

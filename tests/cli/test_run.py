@@ -55,7 +55,7 @@ def test_json_holds_the_answer_and_the_files(finished, config):
     assert [entry["system"] for entry in finished["rankers"]] == [
         *("logged order", "raw clicks", "balanced")
     ]
-    assert {folder / "ranker.untilt", folder / "bias.json"} <= set(
+    assert {folder / "candidate.untilt", folder / "bias.json"} <= set(
         map(type(folder), finished["files"])
     )
 

@@ -338,9 +338,9 @@ def decision() -> d.Decision:
             ),
             why=note("run.default-kept", "The default, {default}, was kept.")(default="new"),
         ),
-        shipped=r.Shipped(
+        candidate=r.Shipped(
             "prs", True, 500, 10_000,
-            note("run.refit", "refit")(file="ranker.untilt", system="new", queries=500),
+            note("run.refit", "refit")(file="candidate.untilt", system="new", queries=500),
             r.Learned(
                 TEXT(text="what it learned from"),
                 {"clicks": 0.7, "old ranker": 0.3},

@@ -49,7 +49,7 @@ def test_parts_stand_in_their_order(decision):
 def test_the_header_is_what_a_hub_reads(decision):
     read = header(ut.model_card(decision))
     assert read["library_name"] == "untilt"
-    assert {"learning-to-rank", decision.shipped.method} <= set(read["tags"])
+    assert {"learning-to-rank", decision.candidate.method} <= set(read["tags"])
     ((result,),) = [each["results"] for each in read["model-index"]]
     assert result["dataset"] == {"type": "click-log", "name": "Shop search"}
     value, difference = result["metrics"]
@@ -139,11 +139,11 @@ def test_the_same_figures_give_the_same_bytes(decision):
 
 def test_without_a_ranker_there_is_no_card(decision):
     with pytest.raises(OptionError, match=r"about a ranker.*log with features"):
-        ut.model_card(replace(decision, shipped=None))
+        ut.model_card(replace(decision, candidate=None))
 
 
 def test_without_figures_the_rest_stands(decision):
-    card = ut.model_card(ut.Decision("t", shipped=decision.shipped))
+    card = ut.model_card(ut.Decision("t", candidate=decision.candidate))
     assert "## Evaluation" not in card
     assert "model-index" not in header(card)
     assert tables(card) == []

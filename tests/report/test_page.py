@@ -70,7 +70,7 @@ HELD_OUT = [
 ]  # fmt: skip
 PART = {
     "held_out": HELD_OUT, "audit": ["log", "comparable"], "provenance": ["computed"],
-    "bias": [], "source": [], "split": [], "training": ["choice"], "shipped": ["learner"],
+    "bias": [], "source": [], "split": [], "training": ["choice"], "candidate": ["learner"],
 }  # fmt: skip
 OF_HELD_OUT = {
     "clip_curve": "clip", "new_positions": "moved", "pair_bias": "pair-bias",

@@ -141,13 +141,13 @@ def _truth_of_ranker(log: Log, found: Any) -> float:
     better.
     """
     world = log.pages.world
-    if found.ranker is None:
+    if found.candidate is None:
         return truth_of(log, world.relevance)
     rankers = found.fold_candidates
-    twins = rankers.get(found.decision.answer.new.system) or rankers[found.decision.training.chosen]
+    twins = rankers.get(found.decision.held_out.chosen) or rankers[found.decision.training.chosen]
     known = {f"f{i}": world.features[..., i] for i in range(world.features.shape[2])}
     none = np.zeros(world.worth.shape)
-    columns = [known.get(name, none).ravel() for name in found.ranker.feature_names_]
+    columns = [known.get(name, none).ravel() for name in found.candidate.feature_names_]
     features = np.nan_to_num(np.stack(columns, axis=1).astype(np.float32), nan=0.0)
     scores = [np.asarray(each.predict(features)).reshape(none.shape) for each in twins]
     clicks, score = read(log), scores[0].copy()

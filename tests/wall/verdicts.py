@@ -70,7 +70,7 @@ def verdicts(world: World, seed: int, folder: Path, **options: Any) -> Iterator[
 def _learned(found: Any, clicks: ut.ClickLog, made: Made) -> Array:
     """Scores of the rankers that were judged, of each query by one that has not seen it."""
     name = found.decision.training.chosen
-    twins = found.fold_candidates.get(name) or (found.ranker,)
+    twins = found.fold_candidates.get(name) or (found.candidate,)
     signal = made.signal.reshape(-1, len(FEATURES)).astype(np.float32)
     scores = [np.asarray(each.predict(signal)).reshape(made.worth.shape) for each in twins]
     score = scores[0].copy()

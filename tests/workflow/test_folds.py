@@ -85,6 +85,7 @@ def test_figures_are_those_of_the_pooled_scores(crossed, log):
         crossed.bias,
         evaluator="policy-aware",
         clip=part.clip,
+        baseline=crossed.decision.best_logged,
     ).compare("shown")["balanced"]
     assert part.comparison["balanced"].value == pytest.approx(found.value)
     assert part.comparison["balanced"].interval.low == pytest.approx(found.interval.low)
@@ -132,27 +133,31 @@ def test_folds_that_choose_differently_are_judged_together(
     scores = {name: pooled(found, log, name) for name in ("linear", "balanced")}
     second = np.isin(log.doc_query, folds[1])
     mixed = np.where(second, scores["balanced"], scores["linear"])
-    by_hand = ut.estimate(log, mixed, found.bias, evaluator="policy-aware", clip=part.clip)
-    assert found.decision.answer.new.value == pytest.approx(by_hand.entries[0].value)
+    by_hand = ut.estimate(
+        log, mixed, found.bias, evaluator="policy-aware", clip=part.clip,
+        baseline=found.decision.best_logged,
+    )  # fmt: skip
+    assert part["chosen by fold"].value == pytest.approx(by_hand.entries[0].value)
     notes = [each for each in found.decision.notes if isinstance(each, Fact)]
     note = next(each for each in notes if each.code == "run.choice-by-fold")
     assert note.fields["chosen"] == ("linear in 2", "balanced in 1")
-    assert found.decision.shipped.method == training.best.method
+    assert found.decision.candidate.method == training.best.method
 
 
 @pytest.mark.parametrize("kind", ["finished", "crossed"])
 def test_the_ranker_is_the_chosen_method_trained_on_all_queries(kind, log, request):
     found = request.getfixturevalue(kind)
-    shipped, method = found.decision.shipped, found.decision.training.best.method
+    shipped, method = found.decision.candidate, found.decision.training.best.method
     assert (shipped.refit, shipped.method, shipped.note.code) == (True, method, "run.refit")
     assert shipped.queries == len(np.unique(log.query))
     assert shipped.sessions == log.n_sessions
     again = make_candidate(method, found.bias, trees=8, threads=1, seed=0).fit(log.collapse())
-    assert found.ranker.predict(log.features) == pytest.approx(again.predict(log.features))
-    assert overlap_of(log, found.ranker).trained == shipped.queries
-    assert str(shipped.note) in repr(found)
+    assert found.candidate.predict(log.features) == pytest.approx(again.predict(log.features))
+    assert overlap_of(log, found.candidate).trained == shipped.queries
+    assert str(found.decision.told_of_file) in repr(found)
     assert str(shipped.note) in found.report.read_text(encoding="utf-8")
-    warned = ut.estimate(log, {"shown": ut.shown, "new": found.ranker}, found.bias)["new"].warnings
+    systems = {"shown": ut.shown, "new": found.candidate}
+    warned = ut.estimate(log, systems, found.bias)["new"].warnings
     assert "estimate.trained-queries" in [each.code for each in warned]
 
 
@@ -177,8 +182,8 @@ def test_idle_cores_train_the_default_on_all_queries_beside_the_candidates(
     found = ut.run(made.log, tmp_path / "run", documents=made.documents, **options)
     assert trained_on_all == [("balanced", False), ("balanced", True)]
     features = ut.read_log(made.log, documents=made.documents).features
-    assert np.array_equal(found.ranker.predict(features), finished.ranker.predict(features))
-    assert found.decision.shipped == finished.decision.shipped
+    assert np.array_equal(found.candidate.predict(features), finished.candidate.predict(features))
+    assert found.decision.candidate == finished.decision.candidate
 
 
 def test_what_a_small_run_has_trained_it_does_not_load(made, small_options, tmp_path, monkeypatch):
@@ -203,8 +208,9 @@ def test_another_choice_than_the_default_is_still_trained_on_all_queries(
     options = {**small_options, "threads": 2}
     found = ut.run(made.log, tmp_path / "run", documents=made.documents, **options)
     assert trained_on_all == [("balanced", False), ("linear", False)]
-    assert (found.decision.shipped.method, found.decision.shipped.refit) == ("linear", True)
-    assert type(found.ranker) is ut.LinearRanker
+    assert (found.decision.candidate.method, found.decision.candidate.refit) == ("linear", True)
+    assert type(found.candidate) is ut.LinearRanker
+    assert [each.w for each in found.decision.held_out.step.path] == [1.0]
 
 
 def test_what_cannot_be_trained_ahead_is_told_by_the_refit(
@@ -216,7 +222,7 @@ def test_what_cannot_be_trained_ahead_is_told_by_the_refit(
     monkeypatch.setattr("untilt.workflow.stage_rankers.fit_alone", fit)
     options = {**small_options, "threads": 2}
     found = ut.run(made.log, tmp_path / "run", documents=made.documents, **options)
-    shipped = found.decision.shipped
+    shipped = found.decision.candidate
     assert (shipped.refit, shipped.note.code) == (False, "run.refit-failed")
     assert shipped.note.fields["error"] == "no room"
 
@@ -224,12 +230,12 @@ def test_what_cannot_be_trained_ahead_is_told_by_the_refit(
 def test_without_time_the_judged_ranker_is_shipped(made, small_options, tmp_path):
     options = {**small_options, "time_limit": 0.01}
     found = ut.run(made.log, tmp_path / "run", documents=made.documents, **options)
-    shipped = found.decision.shipped
+    shipped = found.decision.candidate
     assert (shipped.refit, shipped.note.code) == (False, "run.refit-late")
     assert shipped.note in found.warnings
     kept = found.candidates[found.decision.training.chosen]
     features = ut.read_log(made.log, documents=made.documents).features
-    assert np.array_equal(found.ranker.predict(features), kept.predict(features))
+    assert np.array_equal(found.candidate.predict(features), kept.predict(features))
     assert shipped.queries < found.decision.audit.size.queries
 
 

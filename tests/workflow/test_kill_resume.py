@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import untilt as ut
+from untilt._core.feature_table import with_old_rank
 from untilt.report.decision import Decision
 
 PROGRAM = [sys.executable, "-c", "from untilt.cli.main import main; main()"]
@@ -64,10 +65,11 @@ def check_same(made, folder, whole, finished):
     assert plain[0] == plain[1]
     assert (folder / "bias.json").read_bytes() == (finished.folder / "bias.json").read_bytes()
     features = ut.read_log(made.log, documents=made.documents).features
-    scores = [
-        ut.load(place / "ranker.untilt").predict(features) for place in (folder, finished.folder)
-    ]
-    assert np.array_equal(*scores)
+    assert (folder / "ranker.untilt").exists() == (finished.ranker is not None)
+    for name in ("candidate.untilt", "ranker.untilt")[: 1 + (finished.ranker is not None)]:
+        rankers = [ut.load(place / name) for place in (folder, finished.folder)]
+        rows = with_old_rank(features, rankers[0].feature_names_, np.array([0, len(features)]))
+        assert np.array_equal(*(each.predict(rows) for each in rankers))
     tables = [
         sorted(p.name for p in (place / "tables").iterdir()) for place in (folder, finished.folder)
     ]

@@ -75,7 +75,9 @@ def test_too_few_queries_are_split_by_session(tmp_path):
     log = ut.simulate(small, "harvest", n_sessions=4000, seed=9).log
     found = ut.run(log, tmp_path / "run", **FAST)
     assert "run.sessions-held-out" in codes(found.warnings)
-    assert found.decision.answer.new.n_sessions == pytest.approx(0.2 * 4000, abs=1)
+    assert found.decision.split.sessions["test"] == pytest.approx(0.2 * 4000, abs=1)
+    logged = found.decision.held_out.step.rankers
+    assert sum(each.n_sessions for each in logged) <= found.decision.split.sessions["test"]
 
 
 def test_a_given_bias_that_ends_early_cuts_the_log(judged, tmp_path):
@@ -165,7 +167,7 @@ def test_features_that_change_with_every_impression(shop, tmp_path):
     assert found.decision.answer.verdict == "better"
     # The truth over all sessions, each ordered by the ranker with the prices that it had.
     x = np.column_stack([columns["quality"], columns["price"]]).astype(np.float32)
-    order = np.argsort(-found.ranker.predict(x).reshape(-1, 6), axis=1, kind="stable")
+    order = np.argsort(-found.candidate.predict(x).reshape(-1, 6), axis=1, kind="stable")
     discount = 1 / np.log2(2 + np.arange(6))
     truth = ((np.take_along_axis(gamma, order, axis=1) - gamma) @ discount).mean()
     interval = found.decision.answer.difference.interval

@@ -26,18 +26,19 @@ def test_gaps_are_kept_for_trees_and_others_are_left_out(made, gaps, small_optio
     failed = [fact for fact in result.warnings if fact.code == "run.candidate-failed"]
     assert [fact.fields["candidate"] for fact in failed] == ["linear"]
     assert {"balanced"} <= set(result.candidates)
-    assert result.ranker.missing_ == "keep"
+    assert result.candidate.missing_ == "keep"
     again = ut.run(
         made.log, tmp_path / "run", documents=gaps, missing="keep", **small_options, level=0.9
     )
     assert "read" in again.resumed  # the log comes from the folder, gaps and all
-    assert again.decision.answer.difference.value == result.decision.answer.difference.value
+    values = [each.decision.held_out["balanced"].value for each in (result, again)]
+    assert values[0] == values[1]
 
 
 def test_a_fill_value_stays_with_the_chosen_ranker(made, gaps, small_options, tmp_path):
     result = ut.run(made.log, tmp_path / "run", documents=gaps, missing=0.5, **small_options)
     assert "run.candidate-failed" not in codes(result.warnings)
-    ranker = ut.load(tmp_path / "run" / "ranker.untilt")
+    ranker = ut.load(tmp_path / "run" / "candidate.untilt")
     assert ranker.missing_ == 0.5
     rows = np.full((2, 5), 0.25, dtype=np.float32)
     rows[0, 1], rows[1, 1] = np.nan, 0.5

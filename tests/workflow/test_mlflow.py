@@ -79,7 +79,7 @@ def test_a_run_is_logged_whole(store, result):
         dict(enumerate(result.bias.examination[: result.bias.known_depth], start=1))
     )
     files = {each.path for each in client.list_artifacts(found.info.run_id)}
-    assert {"report.html", "figures.json", "bias.json", "ranker.untilt", "ranker.md"} <= files
+    assert {"report.html", "figures.json", "bias.json", "candidate.untilt", "ranker.md"} <= files
     assert store.active_run() is None
 
 

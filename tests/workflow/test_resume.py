@@ -39,7 +39,7 @@ def resumed(made, folder, small_options, **changed):
         pytest.param({"folds": 2}, ("read", "audit"), marks=pytest.mark.slow),
         (
             {"title": "another"},
-            ("read", "audit", "split", "bias", "plan", "rankers", "refit", "evaluate"),
+            ("read", "audit", "split", "bias", "plan", "rankers", "refit", "evaluate", "ship"),
         ),
         ({"missing": 0.0}, ()),
     ],
@@ -74,12 +74,15 @@ def test_a_changed_file_changes_everything(made, copy, small_options, tmp_path):
     assert again.decision.audit.size.sessions == other.n_sessions
 
 
-@pytest.mark.parametrize("name", ["ranker.untilt", "bias.json", "figures.json", "report.html"])
+LOST = ("ranker.untilt", "candidate.untilt", "bias.json", "figures.json", "report.html")
+
+
+@pytest.mark.parametrize("name", LOST)
 def test_a_lost_file_is_made_again(made, copy, small_options, name):
     before = (copy / name).read_bytes()
     (copy / name).unlink()
     resumed(made, copy, small_options)
-    if name in ("ranker.untilt", "bias.json"):
+    if name in ("candidate.untilt", "bias.json"):
         assert (copy / name).read_bytes() == before
     assert (copy / name).exists()
 

@@ -69,7 +69,7 @@ def test_a_run_uses_a_curve_for_each_context_where_they_differ(differ, tmp_path)
         curve = found.bias.contexts[f"device = {device}"]
         off = np.abs(curve.examination - np.arange(1.0, DEPTH + 1) ** -eta)
         assert np.all(off[1:] < 4 * curve.std_error[1:])
-    assert found.ranker.weighting.bias.layout == found.bias.layout
+    assert found.candidate.weighting.bias.layout == found.bias.layout
     assert ut.PositionBias.load(tmp_path / "run" / "bias.json").layout == found.bias.layout
     page = found.report.read_text()
     for text in ("device = phone", "device = desktop", "People read differently by device"):

@@ -42,7 +42,7 @@ def test_a_run_over_cells(files, tmp_path):
     page = found.report.read_text()
     assert "Clicks and examination by cell" in page
     assert "Row 1, column 1 is looked at" in page
-    ranker = found.ranker
+    ranker = found.candidate
     assert ranker.weighting.bias.layout == layout
     again = ut.run(
         files / "clicks.parquet", tmp_path / "run", documents=files / "documents.parquet",

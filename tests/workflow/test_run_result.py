@@ -19,7 +19,7 @@ def test_every_file_is_there(finished):
     found = {path.name for path in finished.folder.iterdir()}
     assert found == {
         *("report.html", "figures.json", "audit.json", "bias.json", "ranker.untilt", "run.toml"),
-        *("ranker.md", "provenance.json", "tables", "work"),
+        *("candidate.untilt", "ranker.md", "provenance.json", "tables", "work"),
     }
     assert "<html" in finished.report.read_text(encoding="utf8")
     assert Decision.load(finished.folder / "figures.json") == finished.decision
@@ -43,7 +43,7 @@ def test_rows_are_rankers_with_their_value_and_difference(finished):
 def test_the_card_beside_the_ranker_is_that_of_the_figures(finished):
     card = (finished.folder / "ranker.md").read_text(encoding="utf8")
     assert card == ut.model_card(Decision.load(finished.folder / "figures.json"))
-    assert finished.decision.shipped.method in card
+    assert finished.decision.candidate.method in card
 
 
 def test_the_parts_share_no_query_and_are_all(made):
@@ -107,18 +107,19 @@ def test_figures_can_be_had_again_with_the_library(finished, made):
 
     log = ut.read_log(made.log, documents=made.documents)
     test = restrict_queries(log, query_parts(log, RunOptions())["test"])
-    answer = finished.decision.answer
+    part = finished.decision.held_out
     found = ut.estimate(
         test,
         {"shown": ut.shown, "new": judged_ranker(finished)},
         finished.bias,
         evaluator="policy-aware",
-        clip=finished.decision.held_out.clip,
+        clip=part.clip,
+        baseline=finished.decision.best_logged,
     )
-    difference = found.compare("shown")["new"]
-    assert answer.difference.value == pytest.approx(difference.value)
-    assert answer.difference.interval.low == pytest.approx(difference.interval.low)
-    assert answer.new.value == pytest.approx(found["new"].value)
+    difference, told = found.compare("shown")["new"], part.comparison[part.chosen]
+    assert told.value == pytest.approx(difference.value)
+    assert told.interval.low == pytest.approx(difference.interval.low)
+    assert part[part.chosen].value == pytest.approx(found["new"].value)
     rates = log.ctr_by_position()
     assert finished.decision.audit.click_rates.rate == pytest.approx(rates.rate)
 

@@ -6,10 +6,28 @@ from typing import Any
 
 import numpy as np
 
-from untilt._core.arrays import BoolArray, FeatureArray, Missing
+from untilt._core import ragged
+from untilt._core.arrays import BoolArray, FeatureArray, IntArray, Missing
 from untilt._core.optional import explained_import
 from untilt.errors import ColumnError, OptionError, ShapeError, did_you_mean
 from untilt.facts import listed, phrase
+
+# A feature that no table has: the rank of a candidate in the order in which candidates arrive.
+OLD_RANK = "old_rank"
+OLD_RANK_IS = f"{OLD_RANK!r} is the rank of each candidate in the old ranker's order, from 1."
+
+
+def of_documents(names: Sequence[str]) -> tuple[str, ...]:
+    """The names of features that documents have: all but the old rank."""
+    return tuple(name for name in names if name != OLD_RANK)
+
+
+def with_old_rank(features: FeatureArray, names: Sequence[str], indptr: IntArray) -> FeatureArray:
+    """Features of documents, and where `names` end with the old rank, that by the order of rows."""
+    if OLD_RANK not in names:
+        return features
+    rank = (ragged.index_in_list(indptr) + 1).astype(np.float32)
+    return np.column_stack([features, rank])
 
 
 def feature_array(features: Any, names: Sequence[str]) -> FeatureArray:
@@ -188,6 +206,7 @@ def _check_names(have: Sequence[str], names: Sequence[str], *, fix: str) -> None
     parts = [f"the features must be the {len(names)} that the ranker was trained on."]
     if missing:
         parts.append(f"Missing: {listed(map(repr, missing))}.{did_you_mean(missing[0], extra)}")
+        parts += [OLD_RANK_IS] if OLD_RANK in missing else []
     if extra:
         parts.append(f"Not among them: {listed(map(repr, extra))}.")
     if twice:

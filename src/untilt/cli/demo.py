@@ -117,6 +117,7 @@ def decide(
         answer=to_plain(answer.difference, said=out.said),
         verdict=answer.verdict,
         chosen=answer.new.system,
+        ships=result.decision.ships,
         bias_kind=result.bias_kind,
         warnings=to_plain(result.warnings, said=out.said),
         files=sorted(str(path) for path in result.folder.iterdir() if path.is_file()),
@@ -146,8 +147,8 @@ def compare_with_labels(
     """All orders by the labels of queries set aside, and how much of the gap was closed."""
     quality = _quality(simulation, result, test, size, seed)
     estimates = {name: each[METRIC] for name, each in quality.items()}
-    answer = result.decision.answer
-    chosen = RAW if answer is None else answer.new.system
+    judged = result.decision.held_out
+    chosen = RAW if judged is None else judged.chosen
     (section,) = systems_by_labels(
         {name + " *" * (name == chosen): each for name, each in quality.items()}, METRIC
     )

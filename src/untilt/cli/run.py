@@ -141,7 +141,8 @@ def report_run(out: Output, result: "RunResult") -> None:
         sensitivity=None if found is None else asdict(found),
         chosen=None if training is None else training.chosen,
         why_chosen=None if training is None else training.why,
-        shipped=to_plain(decision.shipped, said=out.said),
+        candidate=to_plain(decision.candidate, said=out.said),
+        ships=decision.ships,
     )
     out.show(result.view())
     out.say()

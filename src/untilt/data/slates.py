@@ -86,6 +86,13 @@ class Slates(Portable):
         new = np.flatnonzero(self.query[1:] != self.query[:-1]) + 1
         return np.concatenate([[0], new, [self.n_slates]])
 
+    def spread(self, values: FloatArray) -> float:
+        """Root mean square of (rows,) values around their list's mean, over sessions; 1 for 0."""
+        lengths = ragged.lengths(self.indptr)
+        mean = ragged.sums_by_list(self.indptr, values) / np.maximum(lengths, 1)
+        square = (values - np.repeat(mean, lengths)) ** 2
+        return float(np.sqrt(np.average(square, weights=self.row_count))) or 1.0
+
     def take(self, chosen: IntArray) -> Self:
         """The slates with these indices, in this order."""
         rows = ragged.rows_of_lists(self.indptr, chosen)

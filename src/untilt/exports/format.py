@@ -19,7 +19,7 @@ import numpy as np
 from untilt import catalog
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray
-from untilt._core.feature_table import feature_array
+from untilt._core.feature_table import OLD_RANK, feature_array, of_documents, with_old_rank
 from untilt._core.files import replacing
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
@@ -31,6 +31,13 @@ from untilt.rankers.base import Ranker
 CONSTANT = note(
     "export.constant",
     "scores are {constant:+.6g} away from those of predict, the same for every document",
+)
+
+
+READS_OLD_RANK = note(
+    "export.reads-old-rank",
+    "the model reads {feature:r}, which no document has: the engine must give the rank of each "
+    "candidate in the old ranker's order, from 1",
 )
 
 
@@ -163,7 +170,9 @@ def write_export(
             temporary.write_bytes(files.model)
         else:
             temporary.write_text(files.model, encoding="utf-8")
-    return Exported(place, record.name, tuple(written), tuple(kept), files.commands, files.notes)
+    takes = OLD_RANK in ranker.feature_names_
+    notes = (*files.notes, *([READS_OLD_RANK(feature=OLD_RANK)] if takes else []))
+    return Exported(place, record.name, tuple(written), tuple(kept), files.commands, notes)
 
 
 def written_beside(ranker: Ranker, path: Path, to: str | None) -> tuple[Path, ...]:
@@ -365,16 +374,21 @@ def _changed(wanted: FloatArray, found: FloatArray, closest: float) -> int:
 
 def _rows(ranker: Ranker, sample: Any, indptr: Any) -> tuple[SingleArray, IntArray]:
     """Features as single floats in the order of training, and where lists begin."""
+    names = ranker.feature_names_
     if isinstance(sample, ClickLog):
         if sample.features is None:
             raise OptionError("the sample has no features to score.")
         order = np.argsort(sample.doc_query, kind="stable")
         _, sizes = np.unique(sample.doc_query, return_counts=True)
-        features = feature_array(sample, ranker.feature_names_)[order]
-        return features.astype(np.float32, copy=False), ragged.indptr_of(sizes)
-    features = feature_array(sample, ranker.feature_names_)
+        features, bounds = (
+            feature_array(sample, of_documents(names))[order],
+            ragged.indptr_of(sizes),
+        )
+        return with_old_rank(features, names, bounds).astype(np.float32, copy=False), bounds
     if isinstance(sample, JudgedLists):
+        features = with_old_rank(feature_array(sample, of_documents(names)), names, sample.indptr)
         return features.astype(np.float32, copy=False), sample.indptr
+    features = feature_array(sample, names)
     if len(features) == 0:
         raise OptionError("the sample has no rows. Give some to compare scores on.")
     bounds = np.array([0, len(features)]) if indptr is None else np.asarray(indptr, np.int64)
@@ -392,7 +406,8 @@ def read_sample(path: Path, names: tuple[str, ...]) -> tuple[SingleArray, IntArr
         from untilt.data.letor.read_letor import read_letor
 
         judged = read_letor(path, missing="keep")
-        return feature_array(judged, names).astype(np.float32, copy=False), judged.indptr
+        features = with_old_rank(feature_array(judged, of_documents(names)), names, judged.indptr)
+        return features.astype(np.float32, copy=False), judged.indptr
     from untilt.data.read.database import open_database, quoted, translated_errors
     from untilt.data.read.files import located
     from untilt.data.read.sources import open_source
@@ -402,7 +417,8 @@ def read_sample(path: Path, names: tuple[str, ...]) -> tuple[SingleArray, IntArr
         memory_limit=None, temp_directory=None, threads=None, files=files.names
     ) as database:
         source = open_source(database, files, "sample")
-        lost = [name for name in names if not source.has(name)]
+        wanted = names if source.has(OLD_RANK) else of_documents(names)
+        lost = [name for name in wanted if not source.has(name)]
         if lost:
             hint = did_you_mean(lost[0], source.columns)
             raise ColumnError(
@@ -410,15 +426,16 @@ def read_sample(path: Path, names: tuple[str, ...]) -> tuple[SingleArray, IntArr
                 f"table with all of its {len(names)} features, and query_id."
             )
         lists = ("query_id",) if source.has("query_id") else ()
-        table = source.load((*lists, *names), frozenset(lists))
+        table = source.load((*lists, *wanted), frozenset(lists))
         columns = [
             f"coalesce(CAST({quoted(name)} AS FLOAT), 'nan'::FLOAT) AS f{n}"
-            for n, name in enumerate(names)
+            for n, name in enumerate(wanted)
         ]
         key = "dense_rank() OVER (ORDER BY query_id)" if lists else "1"
         with translated_errors(source.what):
             found = database.arrays(f"SELECT {key} AS list, {', '.join(columns)} FROM {table}")
     order = np.argsort(found["list"], kind="stable")
-    values = [found[f"f{n}"][order] for n in range(len(names))]
-    features: SingleArray = np.column_stack(values).astype(np.float32, copy=False)
-    return features, ragged.indptr_of(np.unique(found["list"], return_counts=True)[1])
+    bounds = ragged.indptr_of(np.unique(found["list"], return_counts=True)[1])
+    values = [found[f"f{n}"][order] for n in range(len(wanted))]
+    own = with_old_rank(np.column_stack(values), names[len(wanted) :], bounds)
+    return own.astype(np.float32, copy=False), bounds

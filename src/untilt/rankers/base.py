@@ -13,7 +13,7 @@ import numpy.typing as npt
 from untilt._core import saved
 from untilt._core.arrays import FeatureArray, FloatArray, Missing, check_missing
 from untilt._core.estimator import BaseEstimator
-from untilt._core.feature_table import feature_array, known_values
+from untilt._core.feature_table import OLD_RANK, OLD_RANK_IS, feature_array, known_values
 from untilt._core.files import replacing
 from untilt._core.saved import Saved
 from untilt._core.seen_queries import SeenQueries
@@ -173,6 +173,7 @@ class Ranker(BaseEstimator, Saved):
             raise ShapeError(
                 f"this ranker was trained on {len(self.feature_names_)} features. "
                 f"Got an array of shape {rows.shape} instead."
+                f"{f' {OLD_RANK_IS}' if OLD_RANK in self.feature_names_ else ''}"
             )
         return self._scores(known_values(rows, self.feature_names_, self.missing_))
 

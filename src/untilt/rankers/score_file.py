@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from untilt._core.arrays import BoolArray, FloatArray, IntArray
-from untilt._core.feature_table import feature_array, is_numbered
+from untilt._core.feature_table import OLD_RANK, feature_array, is_numbered, of_documents
 from untilt._core.files import replacing
 from untilt._core.optional import explained_import
 from untilt._core.places import refuse_inputs
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 PathLike = str | os.PathLike[str]
 
 SCORE, RANK = "score", "rank"
+_ROW = '"row of the file"'
 # Values in a piece: a few tens of MB, whatever the number of columns; and the fewest rows.
 _PIECE, _FEWEST = 1 << 22, 1024
 
@@ -79,8 +80,9 @@ def score_file(
     """Write the documents of a file with two more columns: `score`, and `rank` within the query.
 
     Rank 1 is the highest score. Equal scores rank by `doc_id`, so that the order of rows says
-    nothing. Rows stay in their order where those of each query stand together in a Parquet file;
-    else they come by query. The file appears whole or not at all.
+    nothing. A ranker that starts from the old order takes the order of rows for it, where there is
+    no column `old_rank`. Rows stay in their order where those of each query stand together in a
+    Parquet file; else they come by query. The file appears whole or not at all.
 
     Parameters
     ----------
@@ -111,6 +113,7 @@ def score_file(
                 temp_directory=temp_directory,
                 threads=threads,
                 files=() if files is None else files.names,
+                keep_order=OLD_RANK in ranker.feature_names_,
             ) as database:
                 table = _opened_table(database, found, ranker, names)
                 if not sort:
@@ -139,8 +142,10 @@ def _opened_table(
     mapped = {role: names[role] for role in KEYS if role in names}
     layout = documents_layout(source, columns=mapped, features=[])
     query, document = (layout.roles[key] for key in KEYS)
-    _check_columns(source, ranker.feature_names_, {query, document}, names)
+    _check_columns(source, _features(source, ranker), {query, document}, names)
     name = source.load(source.columns, frozenset({query, document}))
+    if _features(source, ranker) != ranker.feature_names_:
+        name = _with_old_rank(database, name, query)
     with translated_errors(source.what):
         types = {each: Column(each, kind) for each, kind in database.columns(name).items()}
     for role, column in ((KEYS[0], query), (KEYS[1], document)):
@@ -163,6 +168,20 @@ def _opened_table(
         database, name, source, types, ranker, query, document, names[SCORE], names[RANK], rows,
         queries,
     )  # fmt: skip
+
+
+def _features(source: Source, ranker: Ranker) -> tuple[str, ...]:
+    """The features that the table must have."""
+    names = ranker.feature_names_
+    return names if source.has(OLD_RANK) else of_documents(names)
+
+
+def _with_old_rank(database: Database, name: str, query: str) -> str:
+    """The table with the place of each row among those of its query."""
+    rows = f"(SELECT *, row_number() OVER () AS {_ROW} FROM {name})"
+    rank = f"row_number() OVER (PARTITION BY {quoted(query)} ORDER BY {_ROW}) AS {OLD_RANK}"
+    database.run(f"CREATE TEMP TABLE ranked AS SELECT * EXCLUDE ({_ROW}), {rank} FROM {rows}")
+    return "ranked"
 
 
 def _check_columns(

@@ -39,18 +39,18 @@ _LIMITS = (
 
 
 def model_card(decision: Decision) -> str:
-    """The card of the ranker that a run leaves: data, method, bias, evaluation, limits.
+    """The card of the candidate that a run leaves: data, method, bias, evaluation, limits.
 
     Markdown with the YAML header of the Hugging Face Hub, where it is the `README.md` of a model.
-    `untilt.run` writes it to `ranker.md` beside `ranker.untilt`; for a folder of an earlier run,
+    `untilt.run` writes it to `ranker.md` beside `candidate.untilt`; for a folder of an earlier run,
     `model_card(Decision.load("results/figures.json"))`. Raises `OptionError` where the run trained
     no ranker.
     """
-    shipped = decision.shipped
+    shipped = decision.candidate
     if shipped is None:
         raise OptionError(
             "a model card is about a ranker, and these figures have none. Give those of a run on a "
-            "log with features, which left a ranker.untilt."
+            "log with features, which left a candidate.untilt."
         )
     part = decision.held_out
     sections = [
@@ -64,7 +64,7 @@ def model_card(decision: Decision) -> str:
         _header(decision, shipped),
         f"# Ranker for {plain(decision.title)}",
         _verdict(decision),
-        how_to_use("ranker.untilt"),
+        how_to_use("ranker.untilt" if decision.ships else "candidate.untilt"),
         markdown(sections),
         f"Made by untilt {__version__}.",
     ]
@@ -134,6 +134,7 @@ def _method(decision: Decision, shipped: Shipped) -> Section:
         f"{trained} with {words.count_of(shipped.sessions, 'session')}",
         f"{plan.trees} trees were asked for" if plan and isinstance(plan.trees, int) else None,
         shipped.note,
+        decision.told_of_file,
         None if shipped.learned is None else shipped.learned.reason,
         None if training is None else training.why,
     )

@@ -6,7 +6,7 @@ optional, because logs differ: one without features has no rankers. Positions ar
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -24,6 +24,7 @@ from untilt.evaluation.sensitivity import FIRM_SHARE
 from untilt.facts import Fact, as_fact, note, serious, warning
 from untilt.report import step_results
 from untilt.report.floors import (
+    CURVE_ASSUMED,
     below_floors,
     conditions,
     kind_of_evidence,
@@ -87,6 +88,14 @@ SESSIONS_NOT_ENOUGH = note(
 )()
 OF_SYSTEM = warning("run.of-system", "For {system}: {warning}")
 
+NOT_SHIPPED = note("run.not-shipped", "There is no ranker.untilt: the {old} stays.")
+SHIPPED_WHOLE = note("run.shipped", "The file ranker.untilt is candidate.untilt.")
+SHIPPED_STEP = note(
+    "run.shipped-step",
+    "The file ranker.untilt goes {w:.0%} of the way from the {old} (by its {rank}) to "
+    "candidate.untilt.",
+)
+
 KIND, VERSION = "untilt decision", 2
 FIGURES, PROVENANCE = "figures.json", "provenance.json"  # in the folder of a run
 _PROVENANCE_KIND, _PROVENANCE_VERSION = "untilt provenance", 1
@@ -126,8 +135,8 @@ class Decision:
     Parameters
     ----------
     title : of the page, such as the log's name
-    source, audit, split, bias, plan, training, shipped, click_models, held_out : results of the
-        steps
+    source, audit, split, bias, plan, training, candidate, click_models, held_out : results of the
+        steps; the candidate is the chosen method, trained again
     provenance : how it was computed
     further_warnings : of your own, added to those of the parts
     kept_out : features that know the click, and old ranks, which were therefore not used
@@ -140,13 +149,37 @@ class Decision:
     bias: step_results.UsedBias | None = None
     plan: step_results.TrainingPlan | None = None
     training: step_results.Training | None = None
-    shipped: step_results.Shipped | None = None
+    candidate: step_results.Shipped | None = None
     click_models: step_results.ClickModels | None = None
     held_out: step_results.HeldOut | None = None
     provenance: step_results.Provenance | None = None
     further_warnings: tuple[str, ...] = ()
     kept_out: tuple[str, ...] = ()
-    json_properties: ClassVar[tuple[str, ...]] = ("answer", "no_answer", "notes", "warnings")
+    json_properties: ClassVar[tuple[str, ...]] = (
+        "answer", "no_answer", "notes", "warnings", "ships",
+    )  # fmt: skip
+    json_renamed: ClassVar[Mapping[str, str]] = {"shipped": "candidate"}
+
+    @property
+    def ships(self) -> float:
+        """The step from the old order to the candidate that is shipped; 0 keeps the old order.
+
+        Shipped is a step that is better, also if only the kind of evidence forbids the verdict; a
+        curve that is assumed must not be the only one under which it is.
+        """
+        answer, part = self.answer, self.held_out
+        if self.candidate is None or answer is None or part is None:
+            return 0.0
+        if part.step is None:  # figures of untilt 0.2, which shipped in any case
+            return 1.0
+        assumed = [each.code for each in answer.reasons] == [CURVE_ASSUMED.code]
+        better = "better" in (answer.verdict, answer.would_be)
+        return part.step.w if better or (assumed and part.step.assumed) else 0.0
+
+    @property
+    def shipped(self) -> step_results.Shipped | None:
+        """The candidate, where it or a step to it is shipped."""
+        return self.candidate if self.ships else None
 
     @property
     def answer(self) -> Answer | None:
@@ -158,21 +191,34 @@ class Decision:
         reasons = below_floors(self)
         if part.null_tests is not None:
             reasons += part.null_tests.failures(difference)
-        verdict = part.verdict
+        verdict: Verdict = part.verdict
+        if part.step is not None:
+            difference = part.step.difference(difference)
+            if part.step.w == 0 and verdict == "better":
+                verdict = "undecided"
+            if 0 < part.step.w < 1:
+                verdict = "better"
+        is_part = difference.system != part.chosen
+        difference = replace(difference, baseline=self.old_order)
         verdict = "cannot tell" if reasons else verdict
         condition = None if reasons else _condition(difference, part.among)
         attention = 1.0
         would_be = None
         if verdict in ("better", "worse"):
-            reasons = conditions(self, better=verdict == "better")
+            reasons = conditions(self, better=verdict == "better", is_part=is_part)
         if reasons and verdict != "cannot tell":
             would_be, verdict, condition = verdict, "cannot tell", reasons[0].fields["condition"]
-        if verdict == "better" and (least := least_attention(self)) is not None:
+        if verdict == "better" and not is_part and (least := least_attention(self)) is not None:
             difference = replace(difference, interval=difference.interval.hull(least))
             attention = FIRM_SHARE
+        new = part[part.chosen]
+        if is_part:
+            by, interval = difference.value - part.comparison[part.chosen].value, new.interval
+            interval = replace(interval, low=interval.low + by, high=interval.high + by)
+            new = replace(new, system=difference.system, value=new.value + by, interval=interval)
         return Answer(
-            new=part[part.chosen],
-            shown=part[part.comparison.baseline],
+            new=new,
+            shown=replace(part[part.comparison.baseline], system=self.old_order),
             difference=difference,
             verdict=verdict,
             higher_is_better=better,
@@ -205,6 +251,30 @@ class Decision:
         if verdict == "better":
             return TRY_IT if measured else TRY_IF_CURVE_RIGHT
         return _undecided(difference)
+
+    @property
+    def best_logged(self) -> str | None:
+        """The best of the logged rankers, whose order is the old one; None without several."""
+        step = None if self.held_out is None else self.held_out.step
+        return step.rankers[0].name if step is not None and step.rankers else None
+
+    @property
+    def old_order(self) -> str:
+        """What a new ranker is compared with, in words."""
+        shown = "" if self.held_out is None else self.held_out.comparison.baseline
+        return shown if self.best_logged is None else f"{shown} of {self.best_logged}"
+
+    @property
+    def told_of_file(self) -> Fact | None:
+        """What `ranker.untilt` is, or that there is none; None where nothing was trained."""
+        part, made = self.held_out, self.candidate
+        if part is None or made is None or part.step is None:
+            return None
+        if not self.ships:
+            return NOT_SHIPPED(old=self.old_order)
+        if self.ships == 1:
+            return SHIPPED_WHOLE()
+        return SHIPPED_STEP(w=self.ships, old=self.old_order, rank=part.step.old)
 
     @property
     def no_answer(self) -> Fact | None:
@@ -245,8 +315,9 @@ class Decision:
             told += part.warnings if part is not None else ()
         read = () if self.source is None else self.source.notes
         told += [each for each in read if each.severity != "note"]
-        if self.shipped is not None and self.shipped.note is not None and not self.shipped.refit:
-            told.append(self.shipped.note)
+        made = self.candidate
+        if made is not None and made.note is not None and not made.refit:
+            told.append(made.note)
         if self.held_out is not None:
             told += self._null_warnings(self.held_out)
             chosen = self.held_out[self.held_out.chosen]

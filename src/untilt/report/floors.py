@@ -363,17 +363,21 @@ def _of_both(support: "Support", used: "UsedBias") -> Iterator[Fact]:
         yield sentence(position=named, factor=factor, most=MOST_CURVE_FACTOR)
 
 
-def conditions(data: "Decision", *, better: bool) -> tuple[Fact, ...]:
+def conditions(data: "Decision", *, better: bool, is_part: bool = False) -> tuple[Fact, ...]:
     """Why a verdict is none by itself: what it depends on, where the curve's evidence is not firm.
 
     A "worse" stands by itself only under firm evidence: production that demotes what readers want
-    makes a curve too flat, and no share of its steepness shows that.
+    makes a curve too flat, and no share of its steepness shows that. What is found of the
+    steepness is of the whole step, so that a part of it has a bound of its own.
     """
     kind = kind_of_evidence(data)
     condition = None if kind is None else EVIDENCE[kind].condition
     if condition is None:
         return ()
-    if not better:
+    step = None if data.held_out is None else data.held_out.step
+    if is_part and step is not None and (step.attention or 0) > 0:
+        return ()
+    if not better or is_part:
         return (WORSE_IF(condition=condition),)
     cause = _attention(data)
     stands = None if cause is None else cause.undecided_at or 0.0

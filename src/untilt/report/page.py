@@ -56,6 +56,7 @@ def sections_of(data: Decision) -> tuple[Section, ...]:
         estimate_view.sensitivity_section(part.sensitivity)
         if part and part.sensitivity and part.sensitivity.causes
         else None,
+        *(part.step.view() if part and part.step else ()),
         estimate_view.unshown_section(part.comparison, part.chosen, part.among) if part else None,
         log_section(data, data.audit) if data.audit else None,
         sections.position_section(data),
@@ -63,8 +64,8 @@ def sections_of(data: Decision) -> tuple[Section, ...]:
         _reading(data.audit) if data.audit else None,
         compared_section(part, notes) if part else None,
         sections.choice_section(data.training) if data.training else None,
-        sections.learner_section(data.shipped.learned)
-        if data.shipped and data.shipped.learned
+        sections.learner_section(data.candidate.learned)
+        if data.candidate and data.candidate.learned
         else None,
         estimate_view.null_section(part.null_tests, part.comparison[part.chosen])
         if part and part.null_tests
@@ -90,10 +91,10 @@ def sections_of(data: Decision) -> tuple[Section, ...]:
 
 def run_sections(data: Decision) -> list[Section]:
     """What a run says in a terminal or a notebook: the answer, and why; the page has all."""
-    answer, shipped = data.answer, data.shipped
-    told = ("rankers", "warnings") if answer is None or answer.reasons else TOLD
+    answer, made = data.answer, data.candidate
+    told = ("step", "rankers", "warnings") if answer is None or answer.reasons else TOLD
     why = None if data.training is None else data.training.why
-    facts = () if shipped is None else (why, shipped.note)
+    facts = () if made is None else (why, made.note, data.told_of_file)
     ranker = Section("ranker", "The ranker", notes=tuple(each for each in facts if each))
     return [
         answer_section(data),
@@ -246,7 +247,12 @@ def _steps(steps: Sequence[StepTime]) -> Table:
     return Table(header, rows, "Steps", text_columns=(0, 2))
 
 
-TOLD = ("rankers", "sensitivity", "warnings")  # sections of the page that a terminal shows too
+TOLD = (
+    "step",
+    "rankers",
+    "sensitivity",
+    "warnings",
+)  # sections of the page that a terminal shows too
 VERDICTS = {
     "better": ("\u25b2", "Better"),
     "worse": ("\u25bc", "Worse"),
@@ -286,7 +292,7 @@ class AnswerView:
 
 def answer_view(data: Decision) -> AnswerView | None:
     """None where there is no answer; `Decision.no_answer` says why."""
-    answer, part = data.answer, data.held_out
+    answer, part, made = data.answer, data.held_out, data.candidate
     if answer is None or part is None:
         return None
     mark, word = VERDICTS[answer.verdict]
@@ -295,7 +301,9 @@ def answer_view(data: Decision) -> AnswerView | None:
         second=answer.recommendation, reasons=tuple(map(sentence, answer.reasons)),
         tiles=_tiles(answer), strip=_strip(answer.difference),
         small_print=_small_print(answer, part.scale),
-        shipped="" if data.shipped is None else data.shipped.note or "",
+        shipped=" ".join(str(each) for each in (made.note, data.told_of_file) if each)
+        if made is not None
+        else "",
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from untilt.evaluation.pool import Among
 from untilt.evaluation.propensities import Balance
 from untilt.evaluation.results import Estimate, Estimates, SystemComparison, SystemDifference
 from untilt.evaluation.sensitivity import Sensitivity
+from untilt.evaluation.step import SafeStep
 from untilt.evaluation.uncertainty import CurveCheck, Support, support_of
 from untilt.facts import Fact, note, warning
 
@@ -241,7 +242,7 @@ class Learned:
 
 @dataclass(frozen=True)
 class Shipped:
-    """The ranker of a run, `ranker.untilt`: what it was trained on, and what the figures are of.
+    """The candidate of a run, `candidate.untilt`: what it was trained on, what figures are of.
 
     `refit` means that it was trained again on all queries; else it is the one that was judged.
     `learned` is what a learner of many parts saw.
@@ -253,6 +254,13 @@ class Shipped:
     sessions: int
     note: Fact | None = None
     learned: Learned | None = None
+
+
+@dataclass(frozen=True)
+class ShippedFile:
+    """What `ranker.untilt` holds: the step w towards the candidate; 0 for no such file."""
+
+    w: float
 
 
 @dataclass(frozen=True)
@@ -348,6 +356,8 @@ class HeldOut:
     pair_bias : t+ and t- of pairwise debiasing (Figure 2 of the same)
     balance : whether logged propensities agree with the log, where values rest on them
     among : what the systems order: each shown list, or more
+    step : how far to go from the old order to the chosen system; None for orders of documents by
+        their own clicks
     """
 
     chosen: str
@@ -371,6 +381,7 @@ class HeldOut:
     sensitivity: Sensitivity | None = None
     balance: Balance | None = None
     among: Among = "list"
+    step: SafeStep | None = None
 
     def __post_init__(self) -> None:
         known = [each.system for each in self.estimates]

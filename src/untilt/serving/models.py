@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from untilt._core.arrays import FeatureArray, FloatArray
+from untilt._core import ragged
+from untilt._core.arrays import FeatureArray, FloatArray, IntArray
+from untilt._core.feature_table import OLD_RANK, of_documents, with_old_rank
 from untilt.errors import ColumnError, OptionError, UntiltError
 from untilt.serving.explore import Relevance, fit_relevance, uniform
 from untilt.serving.wire import MOST_ID, RankRequest, RequestError
@@ -32,12 +34,16 @@ class Calibration:
     clicks: FloatArray
     theta: FloatArray
     count: FloatArray
+    rank: IntArray
 
     def of(self, ranker: Any) -> Relevance:
         """The relevance behind the scores of this ranker."""
         from untilt._core.feature_table import predicted
 
-        scores = np.asarray(predicted(ranker, self.features, self.names), float)
+        features, names = self.features, self.names
+        if OLD_RANK in ranker.feature_names_:
+            features, names = np.column_stack([features, self.rank]), (*names, OLD_RANK)
+        scores = np.asarray(predicted(ranker, features, names), float)
         return fit_relevance(scores, self.clicks, self.theta, self.count)
 
 
@@ -57,6 +63,7 @@ def calibration_from(log: Any, curve: Any) -> Calibration:
         np.asarray(log.label[rows], float),
         np.asarray(curve.at(log.position[rows]), float),
         np.asarray(log.row_count[rows], float),
+        ragged.index_in_list(log.indptr)[rows] + 1,
     )
 
 
@@ -73,9 +80,8 @@ class Model:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The features that it scores, in their order."""
-        names: tuple[str, ...] = self.ranker.feature_names_
-        return names
+        """The features of documents that it scores, in their order."""
+        return of_documents(self.ranker.feature_names_)
 
     def described(self) -> dict[str, Any]:
         """For /model."""
@@ -175,7 +181,11 @@ class Candidates:
     known: list[bool] | None = None
 
     def of(self, model: Model) -> FeatureArray:
-        """The columns in the order of a model."""
+        """The columns in the order of a model, with the old rank where it takes that."""
+        values = self._named(model)
+        return with_old_rank(values, model.ranker.feature_names_, np.array([0, len(values)]))
+
+    def _named(self, model: Model) -> FeatureArray:
         if model.names == self.names:
             return self.values
         place = {name: j for j, name in enumerate(self.names)}

@@ -23,13 +23,15 @@ from untilt.report.step_results import StepTime
 # What people look at lies in the folder, what a run needs to go on in `work/`.
 PLACES = {
     "report": "report.html", "figures": FIGURES, "provenance": PROVENANCE, "audit": "audit.json",
-    "bias": "bias.json", "ranker": "ranker.untilt", "order": "order.csv", "card": "ranker.md",
+    "bias": "bias.json", "ranker": "ranker.untilt",
+    "candidate": "candidate.untilt", "order": "order.csv", "card": "ranker.md",
     "options": "run.toml",
     "tables": "tables", "work": "work", "log": "work/log.parquet",
     "documents": "work/documents.parquet", "candidates": "work/candidates", "steps": "work/steps",
 }  # fmt: skip
 RESULTS = (
-    "report", "figures", "provenance", "audit", "bias", "ranker", "order", "card", "options",
+    "report", "figures", "provenance", "audit", "bias", "ranker", "candidate", "order", "card",
+    "options",
 )  # fmt: skip
 _SUFFIXES = {Path(place).suffix for place in PLACES.values()} - {""} | {".npy"}
 # In `work/`: says whose folder it is.
@@ -47,9 +49,10 @@ class RunFolder:
     ----------
     report, figures : the page to look at, and everything in it as JSON
     provenance : how and when it was computed: what differs from run to run of the same log
-    audit, bias, ranker : what the log tells, the bias that was used, the ranker that was chosen
+    audit, bias : what the log tells, and the bias that was used
+    candidate, ranker : the chosen method, trained again; what of it is shipped, if anything
     order : without features, the documents of each query by their own clicks
-    card : of the ranker, for people who get it without its report
+    card : of the candidate, for people who get it without its report
     options : for `untilt run --config`
     tables : the figures as Parquet
     work : what a run needs to go on; `steps` are their results, `candidates` all trained rankers,
@@ -63,6 +66,7 @@ class RunFolder:
     audit: Path = field(init=False)
     bias: Path = field(init=False)
     ranker: Path = field(init=False)
+    candidate: Path = field(init=False)
     order: Path = field(init=False)
     card: Path = field(init=False)
     options: Path = field(init=False)

@@ -30,7 +30,14 @@ from untilt.workflow.folder import Done, RunFolder, Steps
 from untilt.workflow.options import RunOptions, RunSettings, settled
 from untilt.workflow.stage_bias import bias_choice, used_bias
 from untilt.workflow.stage_evaluate import evaluate_rankers
-from untilt.workflow.stage_rankers import Trainer, click_models, make_plan, refit, reorder
+from untilt.workflow.stage_rankers import (
+    Trainer,
+    click_models,
+    make_plan,
+    refit,
+    reorder,
+    ship,
+)
 from untilt.workflow.stage_read import Data, read_step, split_of
 from untilt.workflow.stage_report import provenance, table_path, write_tables
 
@@ -76,11 +83,17 @@ class RunResult(View):
 
     @property
     def ranker(self) -> Ranker | None:
-        """The ranker to use: the chosen method, trained again on all queries.
+        """The ranker to use: the candidate, or a step towards it from the old order.
 
-        `decision.shipped` says what it was trained on. None where none could be trained.
+        None where nothing is shown to be better than the old order, which then is to be kept. A
+        step scores a further feature `old_rank`: the rank of each document in the old order.
         """
         return None if self.decision.shipped is None else _load(RunFolder(self.folder).ranker)
+
+    @property
+    def candidate(self) -> Ranker | None:
+        """The chosen method, trained again on all queries; None where none could be trained."""
+        return None if self.decision.candidate is None else _load(RunFolder(self.folder).candidate)
 
     @property
     def candidates(self) -> dict[str, Ranker]:
@@ -131,10 +144,10 @@ class RunResult(View):
             if answer.verdict == "cannot tell":
                 said = f"cannot tell whether {new.system} is better"
             verdict = f"{said}: {value} {new.metric} {interval} to the {answer.shown.system}"
-        shipped = self.decision.shipped
+        file = self.decision.told_of_file
         return (
             f"RunResult({verdict}; bias {self.bias_kind}; {len(self.warnings)} warnings; "
-            f"{self.report})" + ("" if shipped is None else f"\n{shipped.note}")
+            f"{self.report})" + ("" if file is None else f"\n{file}")
         )
 
 
@@ -177,14 +190,15 @@ class RunRequest(RunSettings):
 def run(request: RunRequest) -> RunResult:
     """The main job: read, audit, estimate the bias, train, choose, evaluate on held-out queries.
 
-    The chosen method is trained again on all queries: that is the ranker to use. The estimate is
-    of the same method without the queries that it was judged by.
+    The chosen method is trained again on all queries: that is the candidate. The estimate is of
+    the same method without the queries that it was judged by. The ranker to use goes from the old
+    order towards the candidate as far as clicks show to be safe; there is none where no step is.
 
     The folder gets `report.html`, `figures.json` (every figure), `tables/` (the same as Parquet),
-    `ranker.untilt` and its model card `ranker.md`, `bias.json`, `audit.json`, `run.toml` (the
-    options) and `provenance.json` (when and where). Stopped at any moment, the same call
-    goes on where it was and ends with the same result; changed options redo just what depends on
-    them. See docs/run.md.
+    `candidate.untilt` and its model card `ranker.md`, `ranker.untilt`, `bias.json`, `audit.json`,
+    `run.toml` (the options) and `provenance.json` (when and where). Stopped at any moment, the
+    same call goes on where it was and ends with the same result; changed options redo just what
+    depends on them. See docs/run.md.
 
     Where the log cannot tell its position bias, a curve is assumed and every place that uses it
     says so. Where it has no features, documents are reordered by their own clicks instead.
@@ -342,32 +356,50 @@ class _Run:
         )
         known = replace(known, plan=plan.result, training=training.result)
         if training.result.best is None:
-            self.folder.ranker.unlink(missing_ok=True)  # of an earlier run on another log
+            self._remove_rankers()
             return known
-        shipped = self.steps.run(
+        candidate = self.steps.run(
             "refit",
             r.Shipped,
             lambda: refit(
-                trainer, training.result, file=self.folder.ranker, seconds_left=self._seconds_left()
+                trainer, training.result, file=self.folder.candidate,
+                seconds_left=self._seconds_left(),
             ),
             plan.key,
             training.result.best.method,
             what=f"training {training.result.best.name} again on all queries",
-            files=lambda _: [self.folder.ranker],
+            files=lambda _: [self.folder.candidate],
         )  # fmt: skip
-        known = replace(known, shipped=shipped.result)
+        known = replace(known, candidate=candidate.result)
+        old_score = getattr(known.audit, "old_score", None)
         held_out = self.steps.run(
             "evaluate",
             r.HeldOut,
             lambda: evaluate_rankers(
                 data.judged("test", bias.depth), bias, options, training.result,
-                store, self.folder.ranker,
+                store, self.folder.candidate, old_score=old_score,
+                assumed=used.result.kind == "assumed",
             ),
             training.key,
-            shipped.key,
+            candidate.key,
+            old_score,
             what="evaluating on held-out queries",
         )  # fmt: skip
-        return replace(known, held_out=held_out.result)
+        known = replace(known, held_out=held_out.result)
+        self.steps.run(
+            "ship",
+            r.ShippedFile,
+            lambda: ship(known, self.folder, data.all(bias.depth), store),
+            held_out.key,
+            what="writing the ranker to use",
+            files=lambda written: [self.folder.ranker] if written.w else [],
+        )
+        return known
+
+    def _remove_rankers(self) -> None:
+        """Those of an earlier run on another log."""
+        self.folder.ranker.unlink(missing_ok=True)
+        self.folder.candidate.unlink(missing_ok=True)
 
     def _seconds_left(self) -> float | None:
         limit = self.options.time_limit
@@ -388,7 +420,7 @@ class _Run:
         )
 
         def compute() -> r.HeldOut:
-            self.folder.ranker.unlink(missing_ok=True)  # of an earlier run on another log
+            self._remove_rankers()
             return reorder(
                 data.numbered_for(used.result.bias), used.result.bias, options, self.folder.order
             )
@@ -417,7 +449,7 @@ class _Run:
                 temporary.write_text(text, encoding="utf-8")
             write_figures(decision, self.folder.figures)
             write_page(page(decision), self.folder.report)
-            if known.shipped is None:
+            if known.candidate is None:
                 self.folder.card.unlink(missing_ok=True)  # of an earlier run on another log
             else:
                 write_page(model_card(known), self.folder.card)
@@ -436,6 +468,6 @@ class _Run:
 
     def _report_files(self, written: _Written, known: Decision) -> list[Path]:
         own = self.folder
-        cards = [] if known.shipped is None else [own.card]
+        cards = [] if known.candidate is None else [own.card]
         tables = [table_path(own.tables, name) for name in written.tables]
         return [own.report, own.figures, own.provenance, own.options, *cards, *tables]

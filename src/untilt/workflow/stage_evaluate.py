@@ -1,6 +1,8 @@
 """Step 6: would it have been better, and what changes? On queries that nothing was learned from."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,8 +26,10 @@ from untilt.evaluation.estimate import IF_EVIDENCE, estimate
 from untilt.evaluation.null_tests import null_tests
 from untilt.evaluation.pool import parse_evaluator
 from untilt.evaluation.results import Estimates
+from untilt.evaluation.step import STEPS, SafeStep, live_rankers, safe_step, whole_step
 from untilt.evaluation.systems import shown
 from untilt.facts import Fact
+from untilt.rankers.trees.stepped import can_step
 from untilt.report import step_results
 from untilt.selection.fitting import CandidateStore
 from untilt.weighting import PairwiseDebiasing
@@ -130,10 +134,14 @@ def evaluate_rankers(
     training: step_results.Training,
     store: CandidateStore,
     shipped: Path,
+    *,
+    old_score: str | None = None,
+    assumed: bool = False,
 ) -> step_results.HeldOut:
     """All candidates against the logged order on held-out queries, and what the chosen changes.
 
-    Importances are those of the `shipped` ranker.
+    Importances are those of the `shipped` ranker. The step starts from the old ranks, or from the
+    feature that is the old ranker's score; `assumed` says that nobody measured the curve.
     """
     assert training.chosen is not None
     names = [each.name for each in training.candidates]
@@ -170,7 +178,30 @@ def evaluate_rankers(
         },
         importance_of=gain if hasattr(chosen, "booster_") else "size of standardised weights",
         pair_bias=_pair_bias(training, store),
+        step_of=partial(
+            safe_step,
+            new=_on_one_scale(judged, scores[name]),
+            assumed=assumed,
+            old=_old_score(judged.log, old_score),
+            steps=STEPS if can_step(chosen) else (1.0,),
+        ),
     )
+
+
+def _on_one_scale(judged: Judged, scores: FloatArray) -> FloatArray:
+    """The scores of each fold's ranker over their spread within queries."""
+    query = judged.log.doc_query
+    mean = sum_by(query, scores) / np.maximum(np.bincount(query), 1)
+    apart = [scores[rows] - mean[query[rows]] for rows in judged.rows]
+    return judged.pooled([each / (float(np.std(each)) or 1.0) for each in apart])
+
+
+def _old_score(log: ClickLog, name: str | None) -> tuple[str, FloatArray] | None:
+    """The column and its values; None where there is none, or where a shown document has none."""
+    if name is None or log.features is None or name not in log.feature_names:
+        return None
+    values = log.features[:, log.feature_names.index(name)].astype(float)
+    return (name, values) if np.isfinite(values[log.document]).all() else None
 
 
 def _scores_of(
@@ -202,13 +233,26 @@ def evaluate_scores(
     *,
     chosen: str,
     clip: float | None,
+    step_of: Callable[..., SafeStep | None] | None = None,
     **more: Any,
 ) -> step_results.HeldOut:
-    """Systems by their scores against the logged order; `more` goes into the result."""
+    """Systems by their scores against the logged order; `more` goes into the result.
+
+    With `step_of` the logged order is that of the best logged ranker, where several are live.
+    """
     estimates = estimated(test, {SHOWN: shown, **scores}, bias, options, clip)
     told, test = _with_evidence(estimates, test, chosen)
     if told:
         estimates = estimated(test, {SHOWN: shown, **scores}, bias, options, clip)
+    step = None
+    if step_of is not None:
+        step = _step(
+            step_of, test, estimates, {SHOWN: shown, chosen: scores[chosen]}, options, clip
+        )
+        if step.rankers:
+            options = replace(options, baseline=(step.rankers[0].name,))
+            estimates = estimated(test, {SHOWN: shown, **scores}, bias, options, clip)
+    if told:
         estimates = replace(estimates, warnings=(*told, *estimates.warnings))
     assert estimates.inputs is not None
     clips = estimates.inputs.evaluator.takes("clip")
@@ -237,8 +281,29 @@ def evaluate_scores(
             for name, each in scores.items()
         },
         changed=changed_queries(production, scores[chosen]),
+        step=step,
         **more,
     )
+
+
+def _step(
+    step_of: Callable[..., SafeStep | None],
+    test: ClickLog,
+    estimates: Estimates,
+    systems: dict[str, Any],
+    options: RunOptions,
+    clip: float | None,
+) -> SafeStep:
+    """How far to go from the logged order; where several rankers are live, from the best one."""
+    old, new = systems
+    assert estimates.inputs is not None
+    live, shared = live_rankers(test, options.assigned)
+    found = None
+    if live and options.baseline is None:
+        among = estimated(shared, systems, estimates.inputs.bias, options, clip, unshown=False)
+        found = step_of(among, rankers=live)
+    found = found or step_of(estimates)
+    return found or whole_step(estimates, new, old)
 
 
 def _with_evidence(

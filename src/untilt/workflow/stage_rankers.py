@@ -31,12 +31,15 @@ from untilt.errors import UntiltError
 from untilt.evaluation.results import Estimates, SystemComparison
 from untilt.facts import Fact, as_fact, note, serious, warning
 from untilt.rankers.base import Ranker
+from untilt.rankers.trees.stepped import stepped
+from untilt.report.decision import Decision
 from untilt.report.step_results import (
     ClickModelFigures,
     ClickModels,
     HeldOut,
     Learned,
     Shipped,
+    ShippedFile,
     TrainedCandidate,
     Training,
     TrainingPlan,
@@ -46,6 +49,7 @@ from untilt.selection.fitting import CandidateStore, Fitted, fit_all, fit_alone
 from untilt.weighting.tables import Balanced
 from untilt.workflow import candidates
 from untilt.workflow.candidates import RAW
+from untilt.workflow.folder import RunFolder
 from untilt.workflow.options import RunOptions, duration_text
 from untilt.workflow.stage_evaluate import chosen_clip, estimated, evaluate_scores
 from untilt.workflow.stage_read import PARTS, Data, Judged, as_clicks
@@ -435,6 +439,22 @@ def refit(
     ranker = store.ranker(source)
     store.keep(file, ranker)
     return replace(shipped, note=note, learned=learned_of(ranker))
+
+
+def ship(
+    decision: Decision, folder: RunFolder, log: ClickLog, store: CandidateStore
+) -> ShippedFile:
+    """Write the ranker to use: the candidate, or a step towards it; none keeps the old order."""
+    part, w = decision.held_out, decision.ships
+    if part is None or part.step is None or not w:
+        folder.ranker.unlink(missing_ok=True)
+    elif w == 1:
+        with replacing(folder.ranker) as temporary:
+            shutil.copyfile(folder.candidate, temporary)
+    else:
+        step, candidate = part.step, store.ranker(folder.candidate)
+        stepped(candidate, w, log, old=step.old, old_spread=step.old_spread).save(folder.ranker)
+    return ShippedFile(w)
 
 
 def learned_of(ranker: Any) -> Learned | None:

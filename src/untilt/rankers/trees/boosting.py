@@ -189,12 +189,15 @@ _NAN_RIGHT, _ALL = 8, 1e300
 
 
 def merged(
-    parts: "Iterable[tuple[lightgbm.Booster, int, float]]", more: Iterable[str] = ()
+    parts: "Iterable[tuple[lightgbm.Booster, int, float]]",
+    more: Iterable[str] = (),
+    *,
+    more_features: int = 0,
 ) -> "lightgbm.Booster":
     """One booster that scores sum of weight * (the first `n_trees` of each booster).
 
     Trees that cannot change the order (a weight of 0) are left out, unless nothing else is there.
-    `more` are trees of `step_tree`.
+    `more` are trees of `step_tree`, also over so many `more_features` behind those of the boosters.
     """
     import lightgbm
 
@@ -205,6 +208,8 @@ def merged(
     # The bytes of each tree change, and LightGBM reads on without them; the importances it counts
     # itself.
     lines = (line for line in head.split("\n") if not line.startswith(("tree_sizes", "objective=")))
+    if more_features:
+        lines = (_widened(line, more_features) for line in lines)
     trees: list[str] = []
     for text, (_, _, weight) in zip(texts, kept, strict=True):
         for tree in text.split(_END, 1)[0].split("\nTree=")[1:]:
@@ -213,6 +218,20 @@ def merged(
         trees.append(f"Tree={len(trees)}\n{tree}")
     body = "\n".join([*lines, *trees])
     return lightgbm.Booster(model_str=f"{body}{_END}{tail}")
+
+
+def _widened(line: str, n: int) -> str:
+    """A line of the head with so many features more."""
+    name, _, value = line.partition("=")
+    if name == "max_feature_idx":
+        return f"{name}={int(value) + n}"
+    d = len(value.split(" "))
+    new = {
+        "feature_names": (f"Column_{d + i}" for i in range(n)),
+        "feature_infos": ("[1:1000]" for _ in range(n)),
+        "monotone_constraints": ("0" for _ in range(n)),
+    }
+    return " ".join([line, *new[name]]) if name in new else line
 
 
 def _scaled(tree: str, weight: float) -> str:
