@@ -18,13 +18,14 @@ whose sessions they are, comparisons of kinds of sessions are clustered by perso
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
 from scipy import special
 from scipy.optimize import brentq
 from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
@@ -36,6 +37,8 @@ from untilt.data.counts import PositionCounts, cell_of_rows, clusters_of
 MOST_SPLITS, CELLS_OF_SPLITS = 8, 500_000
 FARTHEST = 20.0  # logarithm of a ratio: so much no log can tell
 MOST_DEALT = 10**9
+SURELY_DIFFER = 3.0  # standard errors that what two halves say of relevance lies above chance
+CLOSE = 1e-3  # of the logarithms of a curve whose error is taken off to first order
 NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(9)  # of a normal distribution
 NODE_WEIGHTS, MIDDLE = NODE_WEIGHTS / NODE_WEIGHTS.sum(), 4
 
@@ -73,11 +76,6 @@ class Score:
         return bool(np.count_nonzero(self.variance) > 1 and self.information.sum() > 0)
 
     @property
-    def effect(self) -> float:
-        """One step of Newton's method from no effect: score / information."""
-        return float(self.score.sum() / self.information.sum())
-
-    @property
     def effective_queries(self) -> float:
         """(sum v)^2 / sum v^2 over the variances v of the queries."""
         return float(self.variance.sum() ** 2 / np.sum(self.variance**2))
@@ -111,11 +109,6 @@ class Score:
         """One-sided: of an effect that is not above 0."""
         return float(special.stdtr(self.degrees_of_freedom, -self.t))
 
-    def half_width(self, level: float) -> float:
-        """Of the interval of the effect."""
-        quantile = special.stdtrit(self.degrees_of_freedom, 0.5 + level / 2)
-        return float(quantile * self.std_error / self.information.sum())
-
 
 def effect_of(
     score: Callable[[float], Score], level: float, farthest: float = FARTHEST
@@ -124,20 +117,26 @@ def effect_of(
 
     The score of an effect falls with it. `farthest` : ends are not looked for beyond it
     """
-    quantile = special.stdtrit(score(0.0).degrees_of_freedom, 0.5 + level / 2)
+    known: dict[float, Score] = {}
+
+    def at(effect: float) -> Score:
+        return known.setdefault(effect, known.get(effect) or score(effect))
+
+    quantile = special.stdtrit(at(0.0).degrees_of_freedom, 0.5 + level / 2)
 
     def where(t: float, start: float) -> float:
         def gap(effect: float) -> float:
-            return score(effect).t - t
+            return at(effect).t - t
 
-        here = gap(start)
-        step, end = np.copysign(0.05, here), start
+        here, newton = gap(start), at(start).std_error / at(start).information.sum()
+        step, end = 1.2 * here * newton, start
         # Outwards, because far away the error grows with the score.
         while here * gap(end) > 0:
             if abs(end) >= farthest and end * step > 0:
                 return end
-            step, end = 2 * step, float(np.clip(start + 2 * step, -farthest, farthest))
-        return end if end == start else float(brentq(gap, start, end, xtol=1e-6))
+            end = float(np.clip(end + step, -farthest, farthest))
+            step *= 2
+        return end if end == start else float(brentq(gap, start, end, xtol=1e-5))
 
     middle = where(0.0, 0.0)
     return middle, where(quantile, middle), where(-quantile, middle)
@@ -351,12 +350,25 @@ class Repeated:
         made = cls(
             query, counts.document_index, counts.position_index, n, c, np.zeros(counts.depth)
         )
-        return made._fitted() if len(c) else made
+        return made.fitted() if len(c) else made
 
     @property
     def depth(self) -> int:
         """K."""
         return len(self.log_theta)
+
+    @cached_property
+    def z(self) -> FloatArray:
+        """(cells,) -log k."""
+        return -np.log1p(self.position)
+
+    def total(self, values: FloatArray) -> FloatArray:
+        """(documents,) sums of the values of their cells."""
+        return sum_by(self.document, values, len(self.query))
+
+    def fall(self, effect: FloatArray) -> FloatArray:
+        """(cells,) k^-effect, with an effect for each document."""
+        return np.exp(effect[self.document] * self.z)
 
     def weights(self, n: FloatArray) -> tuple[FloatArray, FloatArray]:
         """(cells,) n theta over its sum in the document, and (documents,) that sum."""
@@ -379,27 +391,32 @@ class Repeated:
         expected = sum_by(self.position, w * C[self.document], self.depth)
         return np.diag(expected) - (rows.T @ scaled).toarray()
 
-    def inverse(self, w: FloatArray) -> FloatArray:
-        """(K, K) pseudo-inverse of the Hessian; positions that no document has keep 0."""
-        occurs = np.ix_(*2 * (np.unique(self.position),))
-        hessian = self.hessian(w)
-        inverse = np.zeros_like(hessian)
-        inverse[occurs] = np.linalg.pinv(hessian[occurs], hermitian=True)
-        return inverse
+    def solve(self, w: FloatArray, b: FloatArray) -> FloatArray:
+        """x with Hessian x = b, of (K,) or (K, m); positions that no document has keep 0.
 
-    def _fitted(self) -> "Repeated":
+        Each group of positions that documents join has a scale of its own, which is held.
+        """
+        hessian = self.hessian(w)
+        occurs = np.flatnonzero(np.diag(hessian))
+        H = hessian[np.ix_(occurs, occurs)]
+        group = connected_components(csr_array(H), directed=False)[1]
+        same = (group[:, None] == group) * np.diag(H).mean() / len(occurs)
+        x = np.zeros_like(b)
+        x[occurs] = np.linalg.solve(H + same, b[occurs])
+        return x
+
+    def fitted(self, close: float = 1e-8) -> "Repeated":
         r"""Newton's method for sum c log theta_k - sum_d C_d log sum_k n_dk theta_k."""
         theta, clicks = self.log_theta, sum_by(self.position, self.c, self.depth)
-        C = sum_by(self.document, self.c, len(self.query))
-        made = self
+        C, made = self.total(self.c), self
         for _ in range(50):
             w, _total = made.weights(self.n)
             slope = clicks - sum_by(self.position, w * C[self.document], self.depth)
-            step = made.inverse(w) @ slope
+            step = made.solve(w, slope)
             theta = theta + step / max(1.0, float(np.abs(step).max()))
             theta -= np.dot(theta, clicks) / clicks.sum()
-            made = Repeated(self.query, self.document, self.position, self.n, self.c, theta)
-            if np.abs(step).max() < 1e-8:
+            made = replace(self, log_theta=theta)
+            if np.abs(step).max() < close:
                 break
         return made
 
@@ -412,56 +429,87 @@ def _without_positions(counts: PositionCounts, keep: BoolArray) -> PositionCount
 
 
 @dataclass(frozen=True, eq=False)
-class RelevanceScore(Score):
-    """`spread` is the standard deviation of x: how much documents differ."""
+class FallScore:
+    """Whether clicks of better documents fall with the position as those of weaker ones.
 
+    Parameters
+    ----------
+    at : the score of an effect b: a document with x is seen at k in proportion to theta_k k^(-b x)
+    spread : standard deviation of x: how much documents differ
+    is_open : x is mostly chance, so that sizes are told too small: no end but that next to 1 counts
+    """
+
+    at: Callable[[float], Score]
     spread: float
+    is_open: bool = False
+
+    def told(self, level: float, reach: int) -> tuple[float, float, float]:
+        """The fall to position `reach` of weaker documents over that of better ones.
+
+        Weaker and better are one standard deviation below and above the mean: reach^(-2 b spread).
+        """
+        scale = 2 * self.spread * np.log(reach)
+        middle, low, high = effect_of(self.at, level, FARTHEST / scale)
+        middle, low, high = np.exp(-scale * np.array([middle, high, low])).tolist()
+        if self.is_open:
+            low, high = (0.0 if low < 1 else low), (np.inf if high > 1 else high)
+        return middle, low, high
 
 
-def relevance_score(counts: PositionCounts, rng: np.random.Generator) -> RelevanceScore | None:
+def relevance_score(counts: PositionCounts, rng: np.random.Generator) -> FallScore | None:
     r"""Whether clicks of better documents fall with the position as those of weaker ones.
 
     The sessions of each cell are dealt into two halves. One half says how relevant a document is,
     x = log of its clicks per examination, drawn to the mean; the other half says how its clicks
     fall, and the other way round:
 
-        score = sum_d (x_d - x_q) sum_k z_k (c_dk - C_d w_dk),   w_dk = n_dk theta_k / sum_j
+        score = sum_d (x_d - x_q) sum_k z_k (c_dk - C_d w_dk)
 
-    with z_k = -log k, the expected share w of the document's C_d clicks, and x_q so that each query
-    may have a curve of its own. Cells are binomial, so the halves are independent. theta is the
-    curve of all clicks: its error is taken off to first order. Several dealings are averaged. An
-    effect b means that a document with x is seen at k in proportion to k^(-b x). None where no
-    document with clicks was shown at several positions.
+    with z_k = -log k, the share w_dk of the document's C_d clicks in proportion to n_dk theta_k
+    k^(-b x'_d), and x_q so that each query may have a curve of its own. Cells are binomial, so the
+    halves are independent. x' is the x of the half with the clicks: one x in both places, with its
+    error, makes an effect look smaller. theta is the curve of all clicks: its error is taken off to
+    first order. Several dealings are averaged. None where no document with clicks was shown at
+    several positions.
     """
     data = Repeated.of(counts)
     if not len(data.c):
         return None
-    inverse = data.inverse(data.weights(data.n)[0])
     splits = int(np.clip(CELLS_OF_SPLITS // len(data.c), 1, MOST_SPLITS))
-    score, variance, information, weight = (
-        sum(each) / splits
-        for each in zip(*(_random_halves(data, inverse, rng) for _ in range(splits)), strict=True)
+    halves = [half for _ in range(splits) for half in _random_halves(data, rng)]  # two and two
+    n_queries = int(data.query.max()) + 1
+    together, weight = (
+        sum(sum_by(data.query, each, n_queries) for each in values)
+        for values in zip(*((h.x * h.own_x * h.weight, h.weight) for h in halves), strict=True)
     )
-    spread = np.sqrt(information.sum() / weight) if weight > 0 else 0.0
-    return RelevanceScore(score, variance, information, float(spread))
+    is_open = bool(together.sum() <= SURELY_DIFFER * np.sqrt(np.sum(together**2)))
+    if is_open:
+        halves = [replace(half, own_x=half.x) for half in halves]
+        together = sum(sum_by(data.query, half.x**2 * half.weight) for half in halves)
+    x = np.mean([half.own_x for half in halves], axis=0)
+    fits = {0.0: data}
+
+    def at(effect: float) -> Score:
+        if effect not in fits:  # from the nearest one
+            nearest = fits[min(fits, key=lambda known: abs(known - effect))]
+            seen = data.n * data.fall(effect * x)
+            fits[effect] = replace(nearest, n=seen).fitted(CLOSE)
+        fit = fits[effect]
+        gaps = [half.gaps(fit, effect) for half in halves]
+        slopes = [gaps[i].slope(fit) + gaps[i + 1].slope(fit) for i in range(0, len(gaps), 2)]
+        # The error of theta, that of both halves of a dealing, is taken off.
+        a = fit.solve(fit.weights(fit.n)[0], np.column_stack(slopes))[fit.position]
+        parts = [each.sums(fit, a[:, i // 2]) for i, each in enumerate(gaps)]
+        return Score(*(sum(each) / splits for each in zip(*parts, strict=True)))
+
+    return FallScore(at, float(np.sqrt(together.sum() / weight.sum())), is_open)
 
 
-def _random_halves(
-    data: Repeated, inverse: FloatArray, rng: np.random.Generator
-) -> tuple[FloatArray, FloatArray, FloatArray, float]:
-    """Score, variance and information by query for one dealing; the information where x is 1."""
+def _random_halves(data: Repeated, rng: np.random.Generator) -> tuple["_Half", "_Half"]:
+    """The halves of one dealing."""
     first, taken = _dealt(data.n.astype(np.int64), data.c.astype(np.int64), rng)
     one, other = (first * 1.0, taken * 1.0), (data.n - first, data.c - taken)
-    halves = [_Half.of(data, *mine, *its) for mine, its in ((one, other), (other, one))]
-    a = inverse @ sum(half.slope for half in halves)
-    n_queries, own = int(data.query.max()) + 1, data.query[data.document]
-    score, variance, information = np.zeros((3, n_queries))
-    for half in halves:
-        r = half.r - a[data.position] + half.mean(a[data.position])
-        score += sum_by(own, r * half.gap, n_queries)
-        variance += sum_by(own, r**2 * half.variance, n_queries)
-        information += sum_by(data.query, half.x**2 * half.weight, n_queries)
-    return score, variance, information, float(sum(half.weight.sum() for half in halves))
+    return _Half.of(data, *one, *other), _Half.of(data, *other, *one)
 
 
 def _dealt(n: IntArray, c: IntArray, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
@@ -481,49 +529,63 @@ def _dealt(n: IntArray, c: IntArray, rng: np.random.Generator) -> tuple[IntArray
 
 @dataclass(frozen=True, eq=False)
 class _Half:
-    """Clicks of one half of the sessions beside what is expected; x comes from the other half.
+    """One half of the sessions.
 
     Parameters
     ----------
-    data : the documents
-    w, gap, variance, r : (cells,) expected share, gap, its variance by the model, x (z - mean z)
-    x, weight : (documents,) less its query's mean; clicks times the variance of z
-    slope : (K,) derivative of the score by log theta, with the sign turned
+    n, c : (cells,) its impressions and clicks
+    x, own_x : (documents,) log relevance by the other half and by this one, less its query's mean
+    weight : (documents,) clicks times the variance of z
     """
 
-    data: Repeated
-    w: FloatArray
-    gap: FloatArray
-    variance: FloatArray
-    r: FloatArray
+    n: FloatArray
+    c: FloatArray
     x: FloatArray
+    own_x: FloatArray
     weight: FloatArray
-    slope: FloatArray
 
     @classmethod
     def of(
         cls, data: Repeated, n: FloatArray, c: FloatArray, its_n: FloatArray, its_c: FloatArray
     ) -> "_Half":
-        d, n_docs = data.document, len(data.query)
         w, seen = data.weights(n)
-        C, seen = sum_by(d, c, n_docs), np.where(seen > 0, seen, 1)
-        z = -np.log1p(data.position)
-        middle = sum_by(d, w * z, n_docs)
-        spread = sum_by(d, w * (z - middle[d]) ** 2, n_docs)
-        relevance = data.relevance(its_n, its_c)
-        x = np.log(relevance)
-        x = x - _means(x, relevance * seen * spread, data.query)[data.query]
-        r = x[d] * (z - middle[d])
-        exposure = n * np.exp(data.log_theta[data.position])
-        square = np.maximum(C**2 - C, 0) / seen**2
-        variance = exposure * (C / seen)[d] - exposure**2 / np.maximum(n, 1) * square[d]
-        slope = sum_by(data.position, r * w * C[d], data.depth)
-        return cls(data, w, c - w * C[d], np.maximum(variance, 0), r, x, C * spread, slope)
+        spread = data.total(w * (data.z - data.total(w * data.z)[data.document]) ** 2)
+        its, own = data.relevance(its_n, its_c), data.relevance(n, c)
+        x, own_x = (
+            np.log(each) - _means(np.log(each), its * seen * spread, data.query)[data.query]
+            for each in (its, own)
+        )
+        return cls(n, c, x, own_x, data.total(c) * spread)
 
-    def mean(self, values: FloatArray) -> FloatArray:
-        """(cells,) the mean of some values over the clicks expected of each document."""
-        d = self.data.document
-        return sum_by(d, self.w * values, len(self.data.query))[d]
+    def gaps(self, fit: Repeated, effect: float) -> "_Gaps":
+        """What is left of its clicks where documents are seen with this effect."""
+        d, w = fit.document, fit.weights(self.n * fit.fall(effect * self.own_x))[0]
+        C = fit.total(self.c)[d]
+        variance = w * C - w**2 * np.maximum(C**2 - C, 0) / np.maximum(self.n, 1)
+        r = self.x[d] * (fit.z - fit.total(w * fit.z)[d])
+        return _Gaps(w, w * C, self.c - w * C, np.maximum(variance, 0), r)
+
+
+class _Gaps(NamedTuple):
+    """(cells,) expected share and clicks, gap, its variance by the model, and x (z - mean z)."""
+
+    w: FloatArray
+    expected: FloatArray
+    gap: FloatArray
+    variance: FloatArray
+    r: FloatArray
+
+    def slope(self, fit: Repeated) -> FloatArray:
+        """(K,) derivative of the score by log theta, with the sign turned."""
+        return sum_by(fit.position, self.r * self.expected, fit.depth)
+
+    def sums(self, fit: Repeated, a: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Score, variance and information by query, r less what a, (cells,), explains."""
+        r = self.r - a + fit.total(self.w * a)[fit.document]
+        terms = r * self.gap, r**2 * self.variance, self.r**2 * self.expected
+        own, n_queries = fit.query[fit.document], int(fit.query.max()) + 1
+        score, variance, information = (sum_by(own, each, n_queries) for each in terms)
+        return score, variance, information
 
 
 def _means(values: FloatArray, weights: FloatArray, group: IntArray) -> FloatArray:
@@ -535,17 +597,17 @@ def _means(values: FloatArray, weights: FloatArray, group: IntArray) -> FloatArr
 STRATA = 8  # of documents, by what features predict
 
 
-def feature_score(log: ClickLog, counts: PositionCounts) -> RelevanceScore | None:
+def feature_score(log: ClickLog, counts: PositionCounts) -> FallScore | None:
     r"""As `relevance_score`, for documents that never move: strata of what features predict.
 
     Relevance is predicted as in `checks.by_prediction`, each half of the queries by the other
     half's model, and sorted into strata s of equal size. If features explain relevance alike at
-    every position, clicks are n theta_k gamma_s; the score is
+    every position, clicks are n theta_k gamma_s k^(-b x_s) with b = 0; the score is
 
-        sum_k,s r_sk (c_sk - n_sk theta_k gamma_s)
+        sum_k,s r_sk (c_sk - n_sk theta_k gamma_s k^(-b x_s))
 
-    with r the part of x_s z_k, x_s = log gamma_s, that no theta and no gamma can take up. None
-    where features do not predict clicks within positions.
+    with x_s = log gamma_s at b = 0, and r the part of x_s z_k that no theta and no gamma can take
+    up. None where features do not predict clicks within positions.
     """
     owner, k, n, c = (
         counts.document_index, counts.position_index, counts.impressions, counts.clicks
@@ -561,19 +623,20 @@ def feature_score(log: ClickLog, counts: PositionCounts) -> RelevanceScore | Non
         stratum[half] = np.searchsorted(edges, predicted[half])
     shape, cell = (STRATA, counts.depth), stratum * counts.depth + k
     shown, clicks = (sum_by(cell, each, STRATA * counts.depth).reshape(shape) for each in (n, c))
-    gamma, theta = _two_ways(shown, clicks)
-    used = gamma > 0
-    x = np.where(used, np.log(np.where(used, gamma, 1)), 0.0)
-    expected = shown * np.outer(gamma, theta)
-    residual = _without_margins(np.outer(x, -np.log1p(np.arange(counts.depth))), expected)
-    r, p = residual[stratum, k], np.minimum(gamma[stratum] * theta[k], 1)
+    gamma, _theta = _two_ways(shown, clicks)
+    x = np.log(np.where(gamma > 0, gamma, 1))
+    xz = np.outer(x, -np.log1p(np.arange(counts.depth)))
+
+    def at(effect: float) -> Score:
+        fall = np.exp(effect * xz)
+        rate = np.outer(*_two_ways(shown * fall, clicks)) * fall
+        r = _without_margins(xz, shown * rate)[stratum, k]
+        p = np.minimum(rate[stratum, k], 1)
+        terms = (r * (c - n * p), r**2 * n * p * (1 - p), r**2 * n * p)
+        return Score(*(sum_by(query, each) for each in terms))
+
     share = clicks.sum(axis=1) / clicks.sum()
-    return RelevanceScore(
-        sum_by(query, r * (c - n * p)),
-        sum_by(query, r**2 * n * p * (1 - p)),
-        sum_by(query, r**2 * n * p),
-        float(np.sqrt(np.sum(share * (x - np.sum(share * x)) ** 2))),
-    )
+    return FallScore(at, float(np.sqrt(np.sum(share * (x - np.sum(share * x)) ** 2))))
 
 
 def _predicts(predicted: FloatArray, counts: PositionCounts, query: IntArray) -> bool:
@@ -592,18 +655,24 @@ def _two_ways(shown: FloatArray, clicks: FloatArray) -> tuple[FloatArray, FloatA
     theta = np.ones(shown.shape[1])
     gamma = np.zeros(len(shown))
     for _ in range(ROUNDS):
+        before = gamma
         gamma = clicks.sum(axis=1) / np.maximum(shown @ theta, 1e-300)
         theta = clicks.sum(axis=0) / np.maximum(gamma @ shown, 1e-300)
+        if np.allclose(gamma, before, rtol=1e-9, atol=0):
+            break
     return gamma, theta
 
 
 def _without_margins(values: FloatArray, weights: FloatArray) -> FloatArray:
     """Values less what a sum of rows and columns explains, by weighted least squares."""
     for _ in range(ROUNDS):
+        before = values
         for axis in (1, 0):
             total = weights.sum(axis=axis, keepdims=True)
             mean = (values * weights).sum(axis=axis, keepdims=True) / np.where(total > 0, total, 1)
             values = values - mean
+        if np.allclose(values, before, rtol=0, atol=1e-9):
+            break
     return values
 
 
