@@ -19,6 +19,7 @@ def heavy_users(
     read_differ: float = 0.0,
     effect: float = 0.0,
     taste: float = 0.0,
+    fall_differ: float = 0.0,
     halves: bool = False,
     experiment: str = "",
 ) -> ClickLog:
@@ -30,6 +31,7 @@ def heavy_users(
     differ, read_differ : spread of the logarithm of a person's click rate, and of the exponent
     effect : logarithm of the click rate under ranker "b" over that under "a", at equal positions
     taste : spread of the logarithm of what a person clicks a document more often than others do
+    fall_differ : spread of b, where a person sees documents as k^(-b x), x = log relevance
     halves : each person comes in one half of the time
     experiment : "shuffle", all lists in random order; or "swap", position 1 with one of 2..5 in the
         lists of half of the people, or of the sessions
@@ -59,6 +61,9 @@ def heavy_users(
     position = np.arange(1, DEPTH + 1)
     rate = position ** -exponent[who][:, None] * np.take_along_axis(gamma[query], shown, 1)
     rate *= (often[who] * np.where(arm == 1, np.exp(effect), 1.0))[:, None]
+    if fall_differ:
+        x = np.log(np.take_along_axis(gamma[query], shown, 1) / 0.15)
+        rate *= position ** -(fall_differ * rng.normal(size=n_people)[who][:, None] * x)
     if taste:
         own = np.exp(taste * rng.normal(size=(n_people, n_queries, DEPTH)) - taste**2 / 2)
         rate *= np.take_along_axis(own[who, query], shown, 1)

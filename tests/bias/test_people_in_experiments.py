@@ -34,8 +34,9 @@ def test_squares_by_leaving_out_each_person() -> None:
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_counts_are_repeated_sessions(name: str) -> None:
     experiment, estimator = ESTIMATORS[name]
-    options = {"n_people": 8, "n_queries": 3, "by": "session", "experiment": experiment}
-    log = heavy_users(1, sessions=6000, **options)
+    log = heavy_users(
+        1, sessions=6000, n_people=8, n_queries=3, by="session", experiment=experiment
+    )
     log = log.top(3) if experiment == "shuffle" else log
     estimator = replace(estimator, check=False)
     assert log.collapse().n_lists < log.n_lists

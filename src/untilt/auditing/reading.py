@@ -360,7 +360,7 @@ def reading_tests(log: ClickLog, *, level: float = 0.95, seed: Seed = 0) -> Read
         "time": list(_time(log, level, reach)),
         "ranker": list(_ranker(log, level, reach)),
         "context": list(_context(log, level, reach)),
-        "relevance": list(_relevance(counts, level, reach, seed)),
+        "relevance": list(_relevance(log, counts, level, reach, seed)),
     }
     if not made["relevance"] and own.features is not None:
         made["features"] = list(_features(own, level, reach))
@@ -380,7 +380,9 @@ def reading_tests(log: ClickLog, *, level: float = 0.95, seed: Seed = 0) -> Read
 def relevance_test(log: ClickLog, *, level: float = 0.95, seed: Seed = 0) -> ReadingTest | None:
     """Do clicks of better and of weaker documents fall alike? By itself, for a part of a log."""
     counts = position_counts(log)
-    tests = _relevance(counts, level, reach_of(counts), seed) if counts.clicks.any() else iter(())
+    tests = (
+        _relevance(log, counts, level, reach_of(counts), seed) if counts.clicks.any() else iter(())
+    )
     return next((replace(each, adjusted=each.p_value) for each in tests), None)
 
 
@@ -414,14 +416,14 @@ def _holm(tests: list[ReadingTest]) -> tuple[ReadingTest, ...]:
 
 
 def _relevance(
-    counts: PositionCounts, level: float, reach: int, seed: Seed
+    log: ClickLog, counts: PositionCounts, level: float, reach: int, seed: Seed
 ) -> Iterator[ReadingTest]:
     """Do clicks of better and of weaker documents fall alike? Trust in the top makes them not.
 
     The ratio is the fall (position 1 over the position told) of weaker documents over that of
     better ones, one standard deviation below and above the mean of their query.
     """
-    yield from _fall(relevance_score(counts, generator(seed)), "relevance", level, reach)
+    yield from _fall(relevance_score(counts, generator(seed), log), "relevance", level, reach)
 
 
 def _features(log: ClickLog, level: float, reach: int) -> Iterator[ReadingTest]:

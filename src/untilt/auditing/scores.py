@@ -16,7 +16,7 @@ whose sessions they are, comparisons of kinds of sessions are clustered by perso
 (`two_way_variance`): chance may have drawn the kind of a person once for all sessions.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import NamedTuple
@@ -142,6 +142,39 @@ def effect_of(
     return middle, where(quantile, middle), where(-quantile, middle)
 
 
+class PersonParts(NamedTuple):
+    """What people have in cells: (parts,) the unit, the cell, and sums over its rows."""
+
+    unit: IntArray
+    cell: IntArray
+    sums: tuple[FloatArray, ...]
+
+    def score(self, r: FloatArray, p: FloatArray) -> Sums:
+        """Of n sessions and c clicks: sum r (c - n p) by unit, r and p of each cell."""
+        r, p, (n, c) = r[self.cell], p[self.cell], self.sums
+        return Sums(*(sum_by(self.unit, e) for e in (r * (c - n * p), r**2 * n * p * (1 - p))))
+
+
+def parts_of_people(
+    log: ClickLog, document: IntArray, position: IntArray, *rows: FloatArray | IntArray
+) -> list[PersonParts]:
+    """Of each person and of each person within a query, in cells (document, position).
+
+    None where the log has no people. rows : (rows,) what is summed
+    """
+    units, n_cells = clusters_of(log)[1:], len(position)
+    if not units or not n_cells:
+        return []
+    at = cell_of_rows(log, document, position)
+    used = np.flatnonzero(at >= 0)
+    lists, parts = ragged.list_of_row(log.indptr)[used], []
+    for unit in units:
+        key, own = np.unique(unit[lists] * np.int64(n_cells) + at[used], return_inverse=True)
+        sums = tuple(sum_by(own, each[used]) for each in rows)
+        parts.append(PersonParts(*np.divmod(key, n_cells), sums))
+    return parts
+
+
 @dataclass(frozen=True, eq=False)
 class ScoreCells:
     """Documents at positions whose sessions are of two kinds, with both among them.
@@ -167,20 +200,15 @@ class ScoreCells:
         self, counts: PositionCounts, log: ClickLog, is_kind: BoolArray
     ) -> "ScoreCells":
         """These cells of the counts of a log, with its people, if it has any."""
-        units = clusters_of(log)[1:]
-        if not units or not len(self.position):
-            return self
-        at = cell_of_rows(log, counts.document[self.document], self.position)
-        rows, n, y = np.flatnonzero(at >= 0), log.row_count, log.label
-        its = np.array([n * is_kind, n * y * is_kind, n * ~is_kind, n * y * ~is_kind])[:, rows]
-        lists, n_cells, people = ragged.list_of_row(log.indptr)[rows], len(self.n1), []
-        for unit in units:
-            key, own = np.unique(unit[lists] * np.int64(n_cells) + at[rows], return_inverse=True)
-            who, cell = np.divmod(key, n_cells)
-            whole = np.array([self.n1, self.c1, self.n0, self.c0])[:, cell]
-            rest = (total - sum_by(own, lost) for total, lost in zip(whole, its, strict=True))
-            where = (self.query[cell], self.document[cell], self.position[cell])
-            people.append((who, cell, ScoreCells(*where, *rest)))
+        n, y, people = log.row_count, log.label, []
+        kinds = (n * is_kind, n * y * is_kind, n * ~is_kind, n * y * ~is_kind)
+        for part in parts_of_people(log, counts.document[self.document], self.position, *kinds):
+            whole = (each[part.cell] for each in (self.n1, self.c1, self.n0, self.c0))
+            query, document, position = (
+                each[part.cell] for each in (self.query, self.document, self.position)
+            )
+            rest = (total - lost for total, lost in zip(whole, part.sums, strict=True))
+            people.append((part.unit, part.cell, ScoreCells(query, document, position, *rest)))
         return replace(self, people=tuple(people))
 
     @property
@@ -229,7 +257,8 @@ class ScoreCells:
 
         and the variance M of U where the logarithms of the documents' ratios are normal with the
         variance `effect`. Without any it is V, and the sum is 0 on average where all documents of
-        a query changed alike.
+        a query changed alike. Where the log has people, the m of no effect is sum over people of
+        u_dp^2, their parts of u_d: sessions of one person are not independent.
         """
         ratio = self._common_ratio
         document, first = np.unique(self.document, return_index=True)
@@ -244,8 +273,19 @@ class ScoreCells:
         U_q, V_q, M_q = (sum_by(query, each)[query] for each in (U, V, M))
         h = np.divide(V, V_q, out=np.zeros_like(V, dtype=float), where=V_q > 0)
         u, m, v = U - h * U_q, (1 - 2 * h) * M + h**2 * M_q, V * (1 - h)
-        # Fourth cumulant of a count is about its variance where clicks are rare.
-        return Score(sum_by(query, u**2 - m), sum_by(query, 2 * m**2 + m), sum_by(query, v**2))
+        score, people = sum_by(query, u**2 - m), []
+        for unit, cell, gap, spread in self._lost(ratio, *self._gaps(ratio)[:2]):
+            # Left out, a session differs from the rate of n - 1 others, not of n.
+            its = gap * np.sqrt(1 - 1 / np.maximum((self.n1 + self.n0)[cell], 1))
+            squares, sums = _squares_of_people(unit, own[cell], its, spread, query, h, u, v)
+            people.append(sums)
+        if people:  # people within a query, the last, have the same squares
+            score = score + sum_by(query, (1 - 2 * h) * V + h**2 * V_q) - squares
+        # Fourth cumulant of a count is about its variance where clicks are rare; with people no
+        # square is in the sum, but products of two.
+        variance = sum_by(query, 2 * m**2 + (0 if people else m))
+        information = sum_by(query, v**2)
+        return Score(score, variance, information, people=tuple(people))
 
     def told_level(self, level: float, *, top: int | None = None) -> tuple[float, float, float]:
         """Click rate of the kind over that of the others, with its interval."""
@@ -276,17 +316,45 @@ class ScoreCells:
         variance = share * (1 - share) * c * (n - c) / np.maximum(n - 1, 1)
         return self.c1 - c * share, variance, share
 
+    def _lost(
+        self, ratio: float | FloatArray, gap: FloatArray, variance: FloatArray
+    ) -> Iterator[tuple[IntArray, IntArray, FloatArray, FloatArray]]:
+        """Of people, and of people within queries: unit, cell, and what this loses without it."""
+        for unit, cell, rest in self.people:
+            left, spread, _share = rest._gaps(np.broadcast_to(ratio, gap.shape)[cell])
+            yield unit, cell, gap[cell] - left, variance[cell] - spread
+
     def _score(
         self, z: FloatArray, gap: FloatArray, variance: FloatArray, ratio: float | FloatArray
     ) -> Score:
         """The sum of gaps, weighted by z."""
         people = []
-        for unit, cell, rest in self.people:
-            left, spread, _share = rest._gaps(np.broadcast_to(ratio, z.shape)[cell])
-            lost = z[cell] * (gap[cell] - left), z[cell] ** 2 * (variance[cell] - spread)
+        for unit, cell, left, spread in self._lost(ratio, gap, variance):
+            lost = z[cell] * left, z[cell] ** 2 * spread
             people.append(Sums(*(sum_by(unit, each) for each in lost)))
         sums = (sum_by(self.query, e) for e in (z * gap, z**2 * variance, z**2 * variance))
         return Score(*sums, people=tuple(people))
+
+
+def _squares_of_people(
+    unit: IntArray, document: IntArray, gap: FloatArray, variance: FloatArray, query: IntArray,
+    h: FloatArray, u: FloatArray, v: FloatArray,
+) -> tuple[FloatArray, Sums]:  # fmt: skip
+    """(queries,) sum of u_dp^2, and what sum u_d^2 - u_dp^2 loses without each unit p.
+
+    u_dp = a_dp - h_d a_qp, with a the gaps of p at a document, and in all of its query.
+    """
+    key, own = np.unique(unit * len(query) + document, return_inverse=True)
+    who, d = np.divmod(key, len(query))
+    a, n_queries = sum_by(own, gap), int(query.max()) + 1
+    key, own_query = np.unique(who * n_queries + query[d], return_inverse=True)
+    person, q = np.divmod(key, n_queries)
+    A, aa, ah, au = (sum_by(own_query, each) for each in (a, a**2, a * h[d], a * u[d]))
+    hu, hh = (sum_by(query, each)[q] for each in (h * u, h**2))
+    squares = aa - 2 * A * ah + A**2 * hh
+    # A product of two people, 2 u_dp u_dr, is lost with either: its variance counts with both.
+    lost = sum_by(person, np.sqrt(2) * (au - A * hu - squares))
+    return sum_by(q, squares, n_queries), Sums(lost, sum_by(who, sum_by(own, variance) * v[d]))
 
 
 def cells_of(counts: PositionCounts, n_kinds: int, kind: int) -> ScoreCells:
@@ -321,13 +389,14 @@ class Repeated:
 
     Parameters
     ----------
-    query : (documents,) from 0
+    query, number : (documents,) query from 0; number in the log
     document, position : (cells,) number of the document from 0; index of the position from 0
     n, c : (cells,) impressions and clicks
     log_theta : (K,) of the conditional likelihood, 0 on average over clicks
     """
 
     query: IntArray
+    number: IntArray
     document: IntArray
     position: IntArray
     n: FloatArray
@@ -346,10 +415,9 @@ class Repeated:
             # Renumbering would move positions, so unclicked ones lose their cells alone.
             counts = _without_positions(counts, clicked)
         query = np.unique(counts.query, return_inverse=True)[1]
+        place = (counts.document_index, counts.position_index)
         n, c = counts.impressions, counts.clicks
-        made = cls(
-            query, counts.document_index, counts.position_index, n, c, np.zeros(counts.depth)
-        )
+        made = cls(query, counts.document, *place, n, c, np.zeros(counts.depth))
         return made.fitted() if len(c) else made
 
     @property
@@ -456,7 +524,9 @@ class FallScore:
         return middle, low, high
 
 
-def relevance_score(counts: PositionCounts, rng: np.random.Generator) -> FallScore | None:
+def relevance_score(
+    counts: PositionCounts, rng: np.random.Generator, log: ClickLog | None = None
+) -> FallScore | None:
     r"""Whether clicks of better documents fall with the position as those of weaker ones.
 
     The sessions of each cell are dealt into two halves. One half says how relevant a document is,
@@ -470,24 +540,23 @@ def relevance_score(counts: PositionCounts, rng: np.random.Generator) -> FallSco
     halves are independent. x' is the x of the half with the clicks: one x in both places, with its
     error, makes an effect look smaller. theta is the curve of all clicks: its error is taken off to
     first order. Several dealings are averaged. None where no document with clicks was shown at
-    several positions.
+    several positions. `log` : that was counted, for its people.
     """
     data = Repeated.of(counts)
     if not len(data.c):
         return None
     splits = int(np.clip(CELLS_OF_SPLITS // len(data.c), 1, MOST_SPLITS))
     halves = [half for _ in range(splits) for half in _random_halves(data, rng)]  # two and two
-    n_queries = int(data.query.max()) + 1
-    together, weight = (
-        sum(sum_by(data.query, each, n_queries) for each in values)
-        for values in zip(*((h.x * h.own_x * h.weight, h.weight) for h in halves), strict=True)
-    )
+    together = sum_by(data.query, sum(half.x * half.own_x * half.weight for half in halves))
     is_open = bool(together.sum() <= SURELY_DIFFER * np.sqrt(np.sum(together**2)))
     if is_open:
         halves = [replace(half, own_x=half.x) for half in halves]
-        together = sum(sum_by(data.query, half.x**2 * half.weight) for half in halves)
+        together = sum_by(data.query, sum(half.x**2 * half.weight for half in halves))
     x = np.mean([half.own_x for half in halves], axis=0)
-    fits = {0.0: data}
+    fits, people = {0.0: data}, []
+    if log is not None:
+        place = data.number[data.document], data.position + 1
+        people = parts_of_people(log, *place, log.row_count, log.row_count * log.label)
 
     def at(effect: float) -> Score:
         if effect not in fits:  # from the nearest one
@@ -500,16 +569,23 @@ def relevance_score(counts: PositionCounts, rng: np.random.Generator) -> FallSco
         # The error of theta, that of both halves of a dealing, is taken off.
         a = fit.solve(fit.weights(fit.n)[0], np.column_stack(slopes))[fit.position]
         parts = [each.sums(fit, a[:, i // 2]) for i, each in enumerate(gaps)]
-        return Score(*(sum(each) / splits for each in zip(*parts, strict=True)))
+        score, variance, information, r = (sum(each) / splits for each in zip(*parts, strict=True))
+        p = np.minimum(fit.weights(fit.n)[0] * fit.total(fit.c)[fit.document] / data.n, 1)
+        # A row is in one of two halves.
+        own = tuple(part.score(r / 2, p) for part in people)
+        return Score(score, variance, information, people=own)
 
-    return FallScore(at, float(np.sqrt(together.sum() / weight.sum())), is_open)
+    return FallScore(
+        at, float(np.sqrt(together.sum() / sum(half.weight.sum() for half in halves))), is_open
+    )
 
 
 def _random_halves(data: Repeated, rng: np.random.Generator) -> tuple["_Half", "_Half"]:
     """The halves of one dealing."""
     first, taken = _dealt(data.n.astype(np.int64), data.c.astype(np.int64), rng)
-    one, other = (first * 1.0, taken * 1.0), (data.n - first, data.c - taken)
-    return _Half.of(data, *one, *other), _Half.of(data, *other, *one)
+    n, c = first.astype(np.float64), taken.astype(np.float64)
+    its_n, its_c = data.n - n, data.c - c
+    return _Half.of(data, n, c, its_n, its_c), _Half.of(data, its_n, its_c, n, c)
 
 
 def _dealt(n: IntArray, c: IntArray, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
@@ -579,13 +655,12 @@ class _Gaps(NamedTuple):
         """(K,) derivative of the score by log theta, with the sign turned."""
         return sum_by(fit.position, self.r * self.expected, fit.depth)
 
-    def sums(self, fit: Repeated, a: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Score, variance and information by query, r less what a, (cells,), explains."""
+    def sums(self, fit: Repeated, a: FloatArray) -> list[FloatArray]:
+        """Score, variance and information by query, and r less what a, (cells,), explains."""
         r = self.r - a + fit.total(self.w * a)[fit.document]
         terms = r * self.gap, r**2 * self.variance, self.r**2 * self.expected
         own, n_queries = fit.query[fit.document], int(fit.query.max()) + 1
-        score, variance, information = (sum_by(own, each, n_queries) for each in terms)
-        return score, variance, information
+        return [*(sum_by(own, each, n_queries) for each in terms), r]
 
 
 def _means(values: FloatArray, weights: FloatArray, group: IntArray) -> FloatArray:
@@ -626,6 +701,8 @@ def feature_score(log: ClickLog, counts: PositionCounts) -> FallScore | None:
     gamma, _theta = _two_ways(shown, clicks)
     x = np.log(np.where(gamma > 0, gamma, 1))
     xz = np.outer(x, -np.log1p(np.arange(counts.depth)))
+    rows = log.row_count, log.row_count * log.label
+    people = parts_of_people(log, counts.document[owner], counts.position, *rows)
 
     def at(effect: float) -> Score:
         fall = np.exp(effect * xz)
@@ -633,7 +710,8 @@ def feature_score(log: ClickLog, counts: PositionCounts) -> FallScore | None:
         r = _without_margins(xz, shown * rate)[stratum, k]
         p = np.minimum(rate[stratum, k], 1)
         terms = (r * (c - n * p), r**2 * n * p * (1 - p), r**2 * n * p)
-        return Score(*(sum_by(query, each) for each in terms))
+        own = tuple(part.score(r, p) for part in people)
+        return Score(*(sum_by(query, each) for each in terms), people=own)
 
     share = clicks.sum(axis=1) / clicks.sum()
     return FallScore(at, float(np.sqrt(np.sum(share * (x - np.sum(share * x)) ** 2))))
