@@ -52,7 +52,8 @@ class Sums(NamedTuple):
     @property
     def squares(self) -> float:
         """sum ((s_u - h_u s) / (1 - h_u))^2, h_u = i_u / i: of leaving each unit out."""
-        share = np.clip(self.information / self.information.sum(), 0, 1 - 1e-9)
+        least = 1e-9 * float(np.abs(self.information).max(initial=1e-290))
+        share = np.clip(self.information / max(self.information.sum(), least), 0, 1 - 1e-9)
         left_out = (self.score - share * self.score.sum()) / (1 - share)
         return float(np.sum(left_out**2))
 
@@ -128,8 +129,9 @@ def effect_of(
         def gap(effect: float) -> float:
             return at(effect).t - t
 
-        here, newton = gap(start), at(start).std_error / at(start).information.sum()
-        step, end = 1.2 * here * newton, start
+        here, end = gap(start), start
+        step = 1.2 * here * at(start).std_error / max(float(at(start).information.sum()), 1e-300)
+        step = float(np.clip(step, -farthest, farthest))
         # Outwards, because far away the error grows with the score.
         while here * gap(end) > 0:
             if abs(end) >= farthest and end * step > 0:
@@ -436,7 +438,7 @@ class Repeated:
 
     def fall(self, effect: FloatArray) -> FloatArray:
         """(cells,) k^-effect, with an effect for each document."""
-        return np.exp(effect[self.document] * self.z)
+        return np.exp(np.clip(effect[self.document] * self.z, -300, 300))
 
     def weights(self, n: FloatArray) -> tuple[FloatArray, FloatArray]:
         """(cells,) n theta over its sum in the document, and (documents,) that sum."""
@@ -447,7 +449,7 @@ class Repeated:
     def relevance(self, n: FloatArray, c: FloatArray) -> FloatArray:
         """(documents,) clicks per examination, with one click's worth of the mean added."""
         seen = self.weights(n)[1]
-        mean = max(c.sum(), 1) / seen.sum()
+        mean = max(c.sum(), 1) / seen.sum() if seen.any() else 1.0
         return (sum_by(self.document, c, len(self.query)) + 1) / (seen + 1 / mean)
 
     def hessian(self, w: FloatArray) -> FloatArray:
@@ -465,12 +467,13 @@ class Repeated:
         Each group of positions that documents join has a scale of its own, which is held.
         """
         hessian = self.hessian(w)
-        occurs = np.flatnonzero(np.diag(hessian))
-        H = hessian[np.ix_(occurs, occurs)]
+        occurs = np.flatnonzero(np.diag(hessian) > 0)
+        x, H = np.zeros_like(b), hessian[np.ix_(occurs, occurs)]
+        if not len(occurs):
+            return x
         group = connected_components(csr_array(H), directed=False)[1]
-        same = (group[:, None] == group) * np.diag(H).mean() / len(occurs)
-        x = np.zeros_like(b)
-        x[occurs] = np.linalg.solve(H + same, b[occurs])
+        held = (group[:, None] == group) / len(occurs) + 1e-10 * np.eye(len(occurs))
+        x[occurs] = np.linalg.solve(H + np.diag(H).mean() * held, b[occurs])
         return x
 
     def fitted(self, close: float = 1e-8) -> "Repeated":
