@@ -206,11 +206,12 @@ class ScoreCells:
         kinds = (n * is_kind, n * y * is_kind, n * ~is_kind, n * y * ~is_kind)
         for part in parts_of_people(log, counts.document[self.document], self.position, *kinds):
             whole = (each[part.cell] for each in (self.n1, self.c1, self.n0, self.c0))
-            query, document, position = (
-                each[part.cell] for each in (self.query, self.document, self.position)
-            )
             rest = (total - lost for total, lost in zip(whole, part.sums, strict=True))
-            people.append((part.unit, part.cell, ScoreCells(query, document, position, *rest)))
+            query, place = (
+                self.query[part.cell],
+                (self.document[part.cell], self.position[part.cell]),
+            )
+            people.append((part.unit, part.cell, ScoreCells(query, *place, *rest)))
         return replace(self, people=tuple(people))
 
     @property

@@ -202,9 +202,8 @@ def _uncertainty(log: ClickLog, at_k: FloatArray, at_first: FloatArray) -> Uncer
     shares, clicks, by_session = _scores(*rows, n_queries)
     left = 1 - (1 - STAYS) * shares
     change = (np.log(left[0]) - np.log(left[1])) / (1 - STAYS)
-    by_query, effective = clustered_by_people(
-        change.T @ change, effective_by_column(clicks), log, _by_list(log, at_k, at_first)
-    )
+    lost, effective = _by_list(log, at_k, at_first), effective_by_column(clicks)
+    by_query, effective = clustered_by_people(change.T @ change, effective, log, lost)
     parts = _click_parts(by_session, at_k, at_first)
     return larger_error(by_query, len(change), by_session, effective, parts)
 

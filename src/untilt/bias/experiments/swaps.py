@@ -93,16 +93,10 @@ class SwapEstimator(BiasEstimator):
             )
         units = _documents(lists, swapped, depth)
         return tree_bias(
-            units.cells,
-            edges,
-            "session",
-            method=method,
-            level=self.level,
-            identified_by=RANDOM_SWAPS,
-            any_time=self.any_time,
-            log=lists,
+            units.cells, edges, "session", method=method, level=self.level,
+            identified_by=RANDOM_SWAPS, any_time=self.any_time, log=lists,
             cell_of_row=units.cell_of_row,
-        )
+        )  # fmt: skip
 
 
 def _tested(log: ClickLog, part: BoolArray, swapped: IntArray, within: str) -> list[Fact]:
@@ -374,12 +368,9 @@ def _uncertainty(
     scores, parts = _scores(*rows, expected, effect @ inverse, n_queries)
     share = sum_by(query, log.sessions) / log.n_sessions
     change = scores / np.maximum(1 - share, STAYS)[:, None]
-    by_query, effective = clustered_by_people(
-        change.T @ change,
-        effective_by_column(parts),
-        log,
-        influences_of_rows(cells, log, "session", equations, z, units.cell_of_row),
-    )
+    lost = influences_of_rows(cells, log, "session", equations, z, units.cell_of_row)
+    effective = effective_by_column(parts)
+    by_query, effective = clustered_by_people(change.T @ change, effective, log, lost)
     return larger_error(by_query, len(change), noise.covariance, effective, noise.parts)
 
 

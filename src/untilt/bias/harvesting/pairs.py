@@ -163,13 +163,9 @@ def uncertainty_of_pairs(
 
 
 def influences_of_rows(
-    cells: PositionCounts,
-    log: ClickLog,
-    weight: str,
-    equations: PairEquations,
-    z: FloatArray,
+    cells: PositionCounts, log: ClickLog, weight: str, equations: PairEquations, z: FloatArray,
     cell_of_row: IntArray | None = None,
-) -> Iterator[tuple[IntArray, FloatArray, FloatArray]]:
+) -> Iterator[tuple[IntArray, FloatArray, FloatArray]]:  # fmt: skip
     """For each of the K, the lists of the rows, what they add to z, and their leverage.
 
     A row adds (y - theta_k g) push / n to z, g as in `session_noise`; leverage is the share of the
