@@ -282,6 +282,8 @@ def other_rows() -> Iterator[Row]:
     yield Row("reading test, contexts", "other", "context", of_reading("context"))
     row = of_reading("clicks-above")
     yield Row("reading test, clicks above", "other", "rankers", row, scenarios=alike)
+    yield Row("reading test, relevance", "other", "rankers", of_reading("relevance"))
+    yield Row("reading test, features", "other", "fixed", of_reading("features"), share=0.5)
     yield Row("compare_click_models", "other", "rankers", of_click_models, share=0.5)
     yield Row("select, values", "other", "fixed", of_selection)
     yield Row("select, differences to the best", "other", "fixed", of_selected_differences)

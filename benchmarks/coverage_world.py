@@ -183,7 +183,7 @@ def make(study: str, scenario: Scenario, seed: int) -> Made:
         features=queries.features.reshape(-1, N_FEATURES) if needs_features else None,
         ranker=ranker,
         ranker_names=names,
-        extra_labels={"propensity": chance[there]} if study == "logged" else None,
+        extra_labels={"propensity": chance[there]} if study == "logged" else {},
         context=context,
     )
     return Made(study, scenario, seed, log.collapse(), queries)

@@ -4,13 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.auditing.people import fixed_lists, people
 from tests.heavy_users import heavy_users
 
 from untilt import ClickLog
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray
-from untilt.auditing.reading import ReadingTest, grouped_cells, reading_tests
-from untilt.auditing.scores import ScoreCells
+from untilt.auditing.reading import ReadingTest, grouped_cells, reading_tests, relevance_test
+from untilt.auditing.scores import ScoreCells, _squares_of_people, feature_score, relevance_score
+from untilt.data.counts import position_counts
+from untilt.data.transform import later_half
 
 
 def _ranker_test(log: ClickLog) -> ReadingTest:
@@ -68,9 +71,12 @@ def _cells(log: ClickLog):
 def test_counts_are_repeated_sessions() -> None:
     log = heavy_users(4, sessions=4000, n_people=8, n_queries=3).top(2)
     assert log.collapse().n_lists < log.n_lists
-    one, other = (_ranker_test(each) for each in (log, log.collapse()))
-    assert other.p_value == pytest.approx(one.p_value)
-    assert (other.low, other.high) == pytest.approx((one.low, one.high))
+    for test in (_ranker_test, relevance_test):
+        one, other = (test(each) for each in (log, log.collapse()))
+        assert one is not None
+        assert other is not None
+        assert other.p_value == pytest.approx(one.p_value)
+        assert (other.low, other.high) == pytest.approx((one.low, one.high))
 
 
 def test_a_heavy_user_is_no_finding_about_the_ranker() -> None:
@@ -81,6 +87,80 @@ def test_a_heavy_user_is_no_finding_about_the_ranker() -> None:
             failed[known] += _ranker_test(log if known else replace(log, person=None)).fails
     assert failed[True] <= 2
     assert failed[False] >= 4
+
+
+def test_squares_of_people_by_hand() -> None:
+    """u_dp = a_dp - h_d a_qp; a sum of u_d^2 less those of people is one over pairs of people."""
+    rng = np.random.default_rng(0)
+    query = np.array([0, 0, 0, 1, 1])
+    unit, document = (each.ravel() for each in np.indices((4, 5)))
+    gap, variance = rng.normal(size=20), rng.uniform(1, 2, size=20)
+    h, u, v = rng.uniform(0, 0.5, size=(3, 5))
+    parts = gap.reshape(4, 5)
+    own = parts - h * np.stack([np.bincount(query, row)[query] for row in parts])
+    squares, sums = _squares_of_people(unit, document, gap, variance, query, h, u, v)
+    assert squares == pytest.approx(np.bincount(query, (own**2).sum(axis=0)))
+    assert sums.score == pytest.approx(np.sqrt(2) * (own * (u - own)).sum(axis=1))
+    assert sums.information == pytest.approx(variance.reshape(4, 5) @ v)
+
+
+def test_what_people_do_to_relevance_and_features_adds_up() -> None:
+    """Over all people the sums by row are those of the cells: 0 where the curve is fitted."""
+    log = heavy_users(5, sessions=4000, n_people=30, n_queries=20)
+    found = relevance_score(position_counts(log), np.random.default_rng(0), log)
+    assert found is not None
+    one = fixed_lists(0)
+    someone = replace(one, person=np.arange(one.n_lists) % 50)
+    by_features = feature_score(someone, position_counts(someone))
+    assert by_features is not None
+    for score in (found.at(0.0), by_features.at(0.0)):
+        person, both = score.people
+        assert person.score.sum() == pytest.approx(both.score.sum())
+        assert person.information.sum() == pytest.approx(both.information.sum())
+        assert abs(person.score.sum() - score.score.sum()) < 0.5 * score.std_error
+
+
+def _p_of_change(log: ClickLog) -> float:
+    assert log.time is not None
+    later = ragged.list_of_row(log.indptr)
+    cells = grouped_cells(log, later_half(log).astype(np.int64)[later])
+    return cells.spread().p_above
+
+
+def test_a_heavy_user_with_a_taste_is_no_change_of_documents() -> None:
+    failed = {True: 0, False: 0}
+    for seed in range(8):
+        log = heavy_users(seed, taste=0.8, halves=True, by="session", n_queries=30)
+        for known in failed:
+            failed[known] += _p_of_change(log if known else replace(log, person=None)) < 0.05
+    assert failed[True] <= 1
+    assert failed[False] >= 4
+
+
+@pytest.mark.slow
+def test_power_of_change_where_people_are_alike() -> None:
+    """As good as without people: .95 of the logs where relevance is new by a tenth."""
+    found = {True: 0, False: 0}
+    for seed in range(20):
+        log = people(seed, sessions=8000, drift=0.1)
+        share = np.arange(1, 1001.0) ** -1
+        who = np.random.default_rng(seed).choice(1000, size=log.n_lists, p=share / share.sum())
+        for known in found:
+            found[known] += _p_of_change(replace(log, person=who) if known else log) < 0.05
+    assert found[True] >= 0.9 * found[False] > 15
+
+
+@pytest.mark.slow
+def test_people_who_read_better_documents_differently_and_even_out() -> None:
+    """Rejected: .07 with people, .27 without (60 logs)."""
+    failed = {True: 0, False: 0}
+    for seed in range(60):
+        log = heavy_users(seed, by="session", fall_differ=0.5)
+        for known in failed:
+            test = relevance_test(log if known else replace(log, person=None))
+            failed[known] += test is not None and test.p_value < 0.05
+    assert failed[True] <= 7
+    assert failed[False] >= 10
 
 
 @pytest.mark.slow

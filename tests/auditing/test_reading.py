@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.auditing.people import fixed_lists, people
 
-from untilt import PositionBias, audit, estimate, shown
+from untilt import ClickLog, PositionBias, audit, estimate, shown
 from untilt._core import codec
 from untilt.auditing.audit import Audit
 from untilt.auditing.reading import ReadingTest, ReadingTests, reading_tests
@@ -179,3 +179,22 @@ def test_a_curve_carries_the_doubt():
     log = people(11, n_queries=30, sessions=600)
     found = estimate(log.top(2), {"shown": shown}, curve)
     assert "estimate.bias-doubted" in codes(found.warnings)
+
+
+@pytest.mark.parametrize("seed", [40, 54, 154, 254, 299])
+def test_small_and_extreme_logs_give_ordered_intervals(seed):
+    """A handful of sessions, curves to k^-5, people, counts to 10^12: warnings are errors here."""
+    rng = np.random.default_rng(seed)
+    n, docs = int(rng.choice([10, 40, 300])), 5
+    query, order = rng.integers(3, size=n), np.argsort(rng.random((n, docs)), axis=1)
+    steep, differ = rng.choice([0, 1, 5]), rng.choice([0, 3])
+    p = 0.3 * np.arange(1, docs + 1.0) ** -steep
+    p = p * np.exp(differ * rng.normal(size=(3, docs))[query[:, None], order])
+    log = ClickLog(
+        np.arange(3), np.arange(15), np.repeat(np.arange(3), docs), np.arange(n + 1) * docs, query,
+        (docs * query[:, None] + order).ravel(), np.tile(np.arange(1, docs + 1), n),
+        (rng.random((n, docs)) < p).ravel() * 1.0, person=rng.integers(5, size=n),
+        count=rng.choice([1, 1000, 10**12], size=n), time=rng.permutation(n),
+    )  # fmt: skip
+    for test in reading_tests(log).tests:
+        assert 0 <= test.low <= test.ratio <= test.high

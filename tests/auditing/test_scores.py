@@ -104,11 +104,33 @@ def test_trust_is_seen_and_steepness_alone_is_not():
     theta = np.array([1.0, 0.6, 0.4, 0.3])
     gamma = rng.uniform(0.05, 0.8, (100, 1))
     fair = relevance_score(repeated_counts(theta * gamma, 200, rng), rng)
-    assert abs(fair.t) < 3
+    assert abs(fair.at(0.0).t) < 3
     trusting = theta * (gamma + 0.3 / np.arange(1, 5) * (1 - gamma))
     seen = relevance_score(repeated_counts(trusting, 200, rng), rng)
-    assert seen.t < -6  # weaker documents fall more steeply
-    assert seen.effect < 0 < seen.spread
+    assert seen.at(0.0).t < -6  # weaker documents fall more steeply
+    ratio, low, high = seen.told(0.95, 4)
+    assert 1.2 < low < ratio < high < 3
+
+
+def test_equations_of_two_groups_of_positions_that_nothing_joins():
+    """As the pseudo-inverse of the Hessian, for what sums to 0 in each group."""
+    rng = np.random.default_rng(2)
+    probability = rng.uniform(0.1, 0.4, (40, 5))
+    counts = repeated_counts(probability, 50, rng)
+    upper = counts.document_index % 2 == 0
+    kept = Repeated.of(without_cells(counts, upper == (counts.position > 2)))
+    w, _ = kept.weights(kept.n)
+    b = np.array([[1.0, -1, 2, 0, -2], [0.0, 0, 1, -1, 0]]).T
+    expected = np.linalg.pinv(kept.hessian(w)) @ b
+    assert kept.solve(w, b) == pytest.approx(expected)
+
+
+def without_cells(counts, lost):
+    from dataclasses import replace
+
+    cells = {name: getattr(counts, name)[~lost] for name in ("position", "impressions", "clicks")}
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(counts.document_index[~lost]))])
+    return replace(counts, indptr=indptr, **cells)
 
 
 def test_nothing_to_compare_where_no_document_moves():

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from untilt import ClickLog, PowerLaw, audit, estimate, shown
-from untilt.auditing.scores import ScoreCells, _dealt
+from untilt.auditing.scores import ScoreCells, _dealt, feature_score, relevance_score
+from untilt.data.counts import PositionCounts, position_counts
 from untilt.errors import BadRowsError
 
 
@@ -68,6 +69,93 @@ def test_intervals_of_sizes_hold(world):
     ends = np.array([told(drawn_cells(100 + s, **options), question) for s in range(100)])
     held = (ends[:, 1] <= truth) & (truth <= ends[:, 2])
     assert np.mean(held) >= 0.88
+
+
+def drawn_documents(seed, *, b=0.0, spread=0.8, n_queries=100, n_docs=8, sessions=60.0, rate=0.07):
+    """Documents at 6 positions, better ones higher, seen in proportion to k^(-0.7 - b x).
+
+    And the fall to position 6 of documents a standard deviation below the mean, over that of those
+    a standard deviation above.
+    """
+    rng = np.random.default_rng(seed)
+    x, query = spread * rng.normal(size=n_queries * n_docs), np.arange(n_queries * n_docs) // n_docs
+    k = np.arange(1, 7)
+    home = rng.uniform(0, 6, size=len(x)) - 0.5 * x
+    share = np.exp(-(((k - home[:, None]) / 1.8) ** 2))
+    n = rng.poisson(sessions * share / share.sum(axis=1, keepdims=True))
+    p = np.minimum(rate * k**-0.7 * np.exp(x[:, None] - b * x[:, None] * np.log(k)), 1)
+    c, cell = rng.binomial(n, p), n > 0
+    place = np.nonzero(cell)[1]
+    counts = PositionCounts(
+        np.concatenate([[0], np.cumsum(cell.sum(axis=1))]), query, np.arange(len(x)),
+        (place + 1).astype(np.int32), n[cell].astype(float), c[cell].astype(float), 6,
+    )  # fmt: skip
+    w = n * p
+    gap = -np.log(k) + (w @ np.log(k) / np.maximum(w.sum(axis=1), 1e-9))[:, None]
+    weight = (w * gap**2).sum(axis=1)
+    mean = np.bincount(query, weight * x) / np.bincount(query, weight)
+    spread = np.sqrt(np.sum(weight * (x - mean[query]) ** 2) / weight.sum())
+    return counts, 6 ** (-2 * b * spread), rng
+
+
+FALLS = {
+    "alike": {},
+    "trust": {"b": -0.3},
+    "strong trust": {"b": -0.6},
+    "better fall steeper": {"b": 0.4},
+    "few sessions": {"b": -0.4, "sessions": 12.0, "n_queries": 300},
+    "a tenth of the clicks": {"b": -0.4, "rate": 0.007},
+    "20 queries": {"b": -0.4, "n_queries": 20},
+}
+
+
+def held_falls(world, seeds):
+    """Whether the interval holds the truth; the fall over it, nan where an end is open."""
+    for seed in seeds:
+        counts, truth, rng = drawn_documents(seed, **FALLS[world])
+        ratio, low, high = relevance_score(counts, rng).told(0.95, 6)
+        yield low <= truth <= high, ratio / truth if 0 < low < high < np.inf else np.nan
+
+
+@pytest.mark.parametrize("world", FALLS)
+def test_the_fall_of_weaker_documents_is_that_of_the_world(world):
+    held, ratio = np.transpose([*held_falls(world, range(10))])
+    assert held.sum() >= 8
+    if world in ("alike", "trust", "strong trust"):
+        assert abs(np.log(np.nanmedian(ratio))) < 0.25
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", FALLS)
+def test_intervals_of_the_fall_hold(world):
+    assert np.mean([held for held, _ in held_falls(world, range(100, 200))]) >= 0.88
+
+
+def features_of_fixed_lists(seed, b, n_queries=500):
+    """One order for each query; two features say x, documents are seen as k^(-0.7 - b x)."""
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(n_queries * 8, 2))
+    x, k = features @ [0.6, -0.5], np.tile(np.arange(1, 9), n_queries * 20)
+    document = np.repeat(np.arange(n_queries * 8).reshape(-1, 8), 20, axis=0).ravel()
+    p = np.minimum(0.08 * k ** (-0.7 - b * x[document]) * np.exp(x[document]), 1)
+    query = np.arange(n_queries)
+    return ClickLog(
+        query, np.arange(len(x)), np.repeat(query, 8), np.arange(len(k) // 8 + 1) * 8,
+        np.repeat(query, 20), document, k, (rng.random(len(k)) < p) * 1.0, features=features,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("b", [0.0, -0.4, 0.3])
+def test_the_fall_of_documents_with_weaker_features_is_that_of_the_world(b):
+    """Strata of what so few clicks predict have a spread of .71, that of x itself is .78."""
+    found = []
+    for seed in range(100, 107):
+        log = features_of_fixed_lists(seed, b)
+        found.append(feature_score(log, position_counts(log)).told(0.95, 8))
+    ratio, low, high = np.transpose(found)
+    truth = 8 ** (-2 * b * 0.71)
+    assert np.sum((low <= truth) & (truth <= high)) >= 6
+    assert abs(np.log(np.median(ratio) / truth)) < 0.15
 
 
 def test_the_ratio_of_a_level_is_where_clicks_are_as_expected():

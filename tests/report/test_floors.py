@@ -11,6 +11,7 @@ import pytest
 import untilt as ut
 from untilt._core.statistics import Interval
 from untilt.auditing.reading import ReadingTest, ReadingTests
+from untilt.auditing.sessions import HarvestedTest
 from untilt.evaluation.null_tests import NullTests
 from untilt.evaluation.sensitivity import FIRM_SHARE, Cause, Sensitivity
 from untilt.evaluation.uncertainty import CurveCheck, Support, WithoutQuery
@@ -219,10 +220,26 @@ def failed_test(**changes):
 def reading_answer(decided, test, bias=None, **of_bias):
     audit = SimpleNamespace(
         reading=ReadingTests((test,)), interventions=None, next_step=None, leaks=(), warnings=(),
-        click_rates=None, notes=(),
+        click_rates=None, notes=(), harvested=None,
     )  # fmt: skip
     data = decision(decided, support(), bias)
     return replace(data, audit=audit, bias=replace(data.bias, **of_bias)).answer
+
+
+@pytest.mark.parametrize("kind", ["experiment", "randomised", "in turn", "harvested", "given"])
+@pytest.mark.parametrize("p_value", [0.01, 0.2])
+def test_an_experiment_that_contradicts_a_curve_of_documents_that_moved(decided, kind, p_value):
+    test = HarvestedTest(0.7, 0.1, 0.5, 0.9, p_value, 600)
+    audit = SimpleNamespace(
+        reading=None, interventions=None, harvested=test, warnings=(), notes=(), leaks=()
+    )
+    data = with_attention(decision(decided, support(), kind=kind, value=0.2), 0.5)
+    answer = replace(data, audit=audit).answer
+    if p_value < 0.05 and kind not in ("experiment", "given"):
+        assert (answer.verdict, codes(answer.reasons)) == ("cannot tell", ["run.floor-harvested"])
+        assert answer.recommendation.code == "run.get-evidence-first"
+    else:
+        assert answer.verdict == "better"
 
 
 def test_people_who_read_otherwise_take_the_verdict_away(decided):
@@ -354,11 +371,13 @@ def test_an_answer_that_needs_the_whole_curve_is_one_under_a_condition(decided, 
 @pytest.mark.parametrize("kind", CONDITIONAL)
 def test_an_answer_that_stands_with_less_says_how_much_it_may_be(decided, kind):
     data = with_attention(decision(decided, support(), kind=kind, value=0.2), 0.6)
-    curve, answer = data.held_out.comparison["new"].interval, data.answer
+    answer = data.answer
     assert (answer.verdict, answer.reasons, answer.would_be) == ("better", (), None)
-    assert answer.difference.interval == Interval(0.02, curve.high)
+    assert answer.difference.interval == Interval(0.02, np.inf)
     assert answer.attention == FIRM_SHARE
-    assert answer_view(data).first.endswith("for 60% to all of the curve's steepness).")
+    sure = "95% interval at least +0.020 if at least 60% of the curve's steepness is attention)."
+    assert answer_view(data).first.endswith(sure)
+    assert data.to_dict()["answer"]["difference"]["interval"]["high"] == "inf"
     assert answer.difference.value == data.held_out.comparison["new"].value
 
 

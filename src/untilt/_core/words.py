@@ -51,24 +51,33 @@ def percent(share: float | None, decimals: int = 1) -> str:
 
 
 def decimals_for(intervals: "Iterable[Interval]") -> int:
-    """Decimals that show two digits of the narrowest interval; three where there is none.
+    """Decimals that show two digits of the narrowest interval, or of the one end of an open one.
 
     >>> from untilt._core.statistics import Interval
     >>> decimals_for([Interval(1.0, 1.5), Interval(-math.inf, math.inf)])
     2
     """
-    widths = [each.high - each.low for each in intervals]
-    widths = [width for width in widths if 0 < width < math.inf]
+    each_ends = [[end for end in (e.low, e.high) if math.isfinite(end)] for e in intervals]
+    widths = [abs(ends[-1] - (ends[0] if len(ends) > 1 else 0)) for ends in each_ends if ends]
+    widths = [width for width in widths if width > 0]
     if not widths:
         return 3
     return min(6, max(0, 1 - math.floor(math.log10(min(widths) / 2))))
 
 
 def ends(interval: "Interval", decimals: int, *, signed: bool = False) -> str:
-    """The ends of an interval: 0.08 to 0.14; a dash where they are not known."""
-    if not (math.isfinite(interval.low) and math.isfinite(interval.high)):
-        return UNKNOWN
-    return TO.join(number(end, decimals, signed=signed) for end in (interval.low, interval.high))
+    """The ends of an interval: 0.08 to 0.14; a dash where they are not known.
+
+    >>> from untilt._core.statistics import Interval
+    >>> ends(Interval(0.08, math.inf), 2), ends(Interval(-math.inf, 0.1), 1)
+    ('at least 0.08', 'at most 0.1')
+    """
+    told = [number(end, decimals, signed=signed) for end in (interval.low, interval.high)]
+    if interval.high == math.inf > interval.low > -math.inf:
+        return f"at least {told[0]}"
+    if interval.low == -math.inf < interval.high < math.inf:
+        return f"at most {told[1]}"
+    return UNKNOWN if UNKNOWN in told else TO.join(told)
 
 
 def metric_name(metric: str) -> str:

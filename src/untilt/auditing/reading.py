@@ -19,8 +19,7 @@ from untilt._core.arrays import AnyArray, IntArray, sum_by
 from untilt._core.random import Seed, generator
 from untilt._core.statistics import holm
 from untilt.auditing.scores import (
-    FARTHEST,
-    RelevanceScore,
+    FallScore,
     Score,
     ScoreCells,
     cells_of,
@@ -361,7 +360,7 @@ def reading_tests(log: ClickLog, *, level: float = 0.95, seed: Seed = 0) -> Read
         "time": list(_time(log, level, reach)),
         "ranker": list(_ranker(log, level, reach)),
         "context": list(_context(log, level, reach)),
-        "relevance": list(_relevance(counts, level, reach, seed)),
+        "relevance": list(_relevance(log, counts, level, reach, seed)),
     }
     if not made["relevance"] and own.features is not None:
         made["features"] = list(_features(own, level, reach))
@@ -381,7 +380,9 @@ def reading_tests(log: ClickLog, *, level: float = 0.95, seed: Seed = 0) -> Read
 def relevance_test(log: ClickLog, *, level: float = 0.95, seed: Seed = 0) -> ReadingTest | None:
     """Do clicks of better and of weaker documents fall alike? By itself, for a part of a log."""
     counts = position_counts(log)
-    tests = _relevance(counts, level, reach_of(counts), seed) if counts.clicks.any() else iter(())
+    tests = (
+        _relevance(log, counts, level, reach_of(counts), seed) if counts.clicks.any() else iter(())
+    )
     return next((replace(each, adjusted=each.p_value) for each in tests), None)
 
 
@@ -415,31 +416,28 @@ def _holm(tests: list[ReadingTest]) -> tuple[ReadingTest, ...]:
 
 
 def _relevance(
-    counts: PositionCounts, level: float, reach: int, seed: Seed
+    log: ClickLog, counts: PositionCounts, level: float, reach: int, seed: Seed
 ) -> Iterator[ReadingTest]:
     """Do clicks of better and of weaker documents fall alike? Trust in the top makes them not.
 
     The ratio is the fall (position 1 over the position told) of weaker documents over that of
     better ones, one standard deviation below and above the mean of their query.
     """
-    score = relevance_score(counts, generator(seed))
-    if score is not None and score.is_possible:
-        yield _fall(score, "relevance", level, reach)
+    yield from _fall(relevance_score(counts, generator(seed), log), "relevance", level, reach)
 
 
 def _features(log: ClickLog, level: float, reach: int) -> Iterator[ReadingTest]:
     """As `_relevance`, with documents that are better or weaker by their features."""
-    score = feature_score(log, position_counts(log))
-    if score is not None and score.is_possible:
-        yield _fall(score, "features", level, reach)
+    yield from _fall(feature_score(log, position_counts(log)), "features", level, reach)
 
 
-def _fall(score: RelevanceScore, question: Question, level: float, reach: int) -> ReadingTest:
-    # An effect b in k^(-b x) falls by reach^(b x): weaker over better is reach^(-2 b spread).
-    size, half = -2 * score.spread * np.log(reach), score.half_width(level)
-    ends = size * np.array([score.effect, score.effect + half, score.effect - half])
-    middle, low, high = np.exp(np.clip(ends, -FARTHEST, FARTHEST)).tolist()
-    return replace(_test(score, question, (middle, low, high)), detail="slope", position=reach)
+def _fall(
+    found: FallScore | None, question: Question, level: float, reach: int
+) -> Iterator[ReadingTest]:
+    score = None if found is None else found.at(0.0)
+    if found is not None and score is not None and score.is_possible:
+        test = _test(score, question, found.told(level, reach))
+        yield replace(test, detail="slope", position=reach)
 
 
 def _clicks_above(log: ClickLog, level: float) -> Iterator[ReadingTest]:

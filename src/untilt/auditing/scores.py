@@ -16,15 +16,16 @@ whose sessions they are, comparisons of kinds of sessions are clustered by perso
 (`two_way_variance`): chance may have drawn the kind of a person once for all sessions.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
 from scipy import special
 from scipy.optimize import brentq
 from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
@@ -36,6 +37,8 @@ from untilt.data.counts import PositionCounts, cell_of_rows, clusters_of
 MOST_SPLITS, CELLS_OF_SPLITS = 8, 500_000
 FARTHEST = 20.0  # logarithm of a ratio: so much no log can tell
 MOST_DEALT = 10**9
+SURELY_DIFFER = 3.0  # standard errors that what two halves say of relevance lies above chance
+CLOSE = 1e-3  # of the logarithms of a curve whose error is taken off to first order
 NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(9)  # of a normal distribution
 NODE_WEIGHTS, MIDDLE = NODE_WEIGHTS / NODE_WEIGHTS.sum(), 4
 
@@ -49,7 +52,8 @@ class Sums(NamedTuple):
     @property
     def squares(self) -> float:
         """sum ((s_u - h_u s) / (1 - h_u))^2, h_u = i_u / i: of leaving each unit out."""
-        share = np.clip(self.information / self.information.sum(), 0, 1 - 1e-9)
+        least = 1e-9 * float(np.abs(self.information).max(initial=1e-290))
+        share = np.clip(self.information / max(self.information.sum(), least), 0, 1 - 1e-9)
         left_out = (self.score - share * self.score.sum()) / (1 - share)
         return float(np.sum(left_out**2))
 
@@ -71,11 +75,6 @@ class Score:
     def is_possible(self) -> bool:
         """Whether at least two queries tell something."""
         return bool(np.count_nonzero(self.variance) > 1 and self.information.sum() > 0)
-
-    @property
-    def effect(self) -> float:
-        """One step of Newton's method from no effect: score / information."""
-        return float(self.score.sum() / self.information.sum())
 
     @property
     def effective_queries(self) -> float:
@@ -111,11 +110,6 @@ class Score:
         """One-sided: of an effect that is not above 0."""
         return float(special.stdtr(self.degrees_of_freedom, -self.t))
 
-    def half_width(self, level: float) -> float:
-        """Of the interval of the effect."""
-        quantile = special.stdtrit(self.degrees_of_freedom, 0.5 + level / 2)
-        return float(quantile * self.std_error / self.information.sum())
-
 
 def effect_of(
     score: Callable[[float], Score], level: float, farthest: float = FARTHEST
@@ -124,23 +118,63 @@ def effect_of(
 
     The score of an effect falls with it. `farthest` : ends are not looked for beyond it
     """
-    quantile = special.stdtrit(score(0.0).degrees_of_freedom, 0.5 + level / 2)
+    known: dict[float, Score] = {}
+
+    def at(effect: float) -> Score:
+        return known.setdefault(effect, known.get(effect) or score(effect))
+
+    quantile = special.stdtrit(at(0.0).degrees_of_freedom, 0.5 + level / 2)
 
     def where(t: float, start: float) -> float:
         def gap(effect: float) -> float:
-            return score(effect).t - t
+            return at(effect).t - t
 
-        here = gap(start)
-        step, end = np.copysign(0.05, here), start
+        here, end = gap(start), start
+        step = 1.2 * here * at(start).std_error / max(float(at(start).information.sum()), 1e-300)
+        step = float(np.clip(step, -farthest, farthest))
         # Outwards, because far away the error grows with the score.
         while here * gap(end) > 0:
             if abs(end) >= farthest and end * step > 0:
                 return end
-            step, end = 2 * step, float(np.clip(start + 2 * step, -farthest, farthest))
-        return end if end == start else float(brentq(gap, start, end, xtol=1e-6))
+            end = float(np.clip(end + step, -farthest, farthest))
+            step *= 2
+        return end if end == start else float(brentq(gap, start, end, xtol=1e-5))
 
     middle = where(0.0, 0.0)
     return middle, where(quantile, middle), where(-quantile, middle)
+
+
+class PersonParts(NamedTuple):
+    """What people have in cells: (parts,) the unit, the cell, and sums over its rows."""
+
+    unit: IntArray
+    cell: IntArray
+    sums: tuple[FloatArray, ...]
+
+    def score(self, r: FloatArray, p: FloatArray) -> Sums:
+        """Of n sessions and c clicks: sum r (c - n p) by unit, r and p of each cell."""
+        r, p, (n, c) = r[self.cell], p[self.cell], self.sums
+        return Sums(*(sum_by(self.unit, e) for e in (r * (c - n * p), r**2 * n * p * (1 - p))))
+
+
+def parts_of_people(
+    log: ClickLog, document: IntArray, position: IntArray, *rows: FloatArray | IntArray
+) -> list[PersonParts]:
+    """Of each person and of each person within a query, in cells (document, position).
+
+    None where the log has no people. rows : (rows,) what is summed
+    """
+    units, n_cells = clusters_of(log)[1:], len(position)
+    if not units or not n_cells:
+        return []
+    at = cell_of_rows(log, document, position)
+    used = np.flatnonzero(at >= 0)
+    lists, parts = ragged.list_of_row(log.indptr)[used], []
+    for unit in units:
+        key, own = np.unique(unit[lists] * np.int64(n_cells) + at[used], return_inverse=True)
+        sums = tuple(sum_by(own, each[used]) for each in rows)
+        parts.append(PersonParts(*np.divmod(key, n_cells), sums))
+    return parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,20 +202,16 @@ class ScoreCells:
         self, counts: PositionCounts, log: ClickLog, is_kind: BoolArray
     ) -> "ScoreCells":
         """These cells of the counts of a log, with its people, if it has any."""
-        units = clusters_of(log)[1:]
-        if not units or not len(self.position):
-            return self
-        at = cell_of_rows(log, counts.document[self.document], self.position)
-        rows, n, y = np.flatnonzero(at >= 0), log.row_count, log.label
-        its = np.array([n * is_kind, n * y * is_kind, n * ~is_kind, n * y * ~is_kind])[:, rows]
-        lists, n_cells, people = ragged.list_of_row(log.indptr)[rows], len(self.n1), []
-        for unit in units:
-            key, own = np.unique(unit[lists] * np.int64(n_cells) + at[rows], return_inverse=True)
-            who, cell = np.divmod(key, n_cells)
-            whole = np.array([self.n1, self.c1, self.n0, self.c0])[:, cell]
-            rest = (total - sum_by(own, lost) for total, lost in zip(whole, its, strict=True))
-            where = (self.query[cell], self.document[cell], self.position[cell])
-            people.append((who, cell, ScoreCells(*where, *rest)))
+        n, y, people = log.row_count, log.label, []
+        kinds = (n * is_kind, n * y * is_kind, n * ~is_kind, n * y * ~is_kind)
+        for part in parts_of_people(log, counts.document[self.document], self.position, *kinds):
+            whole = (each[part.cell] for each in (self.n1, self.c1, self.n0, self.c0))
+            rest = (total - lost for total, lost in zip(whole, part.sums, strict=True))
+            query, place = (
+                self.query[part.cell],
+                (self.document[part.cell], self.position[part.cell]),
+            )
+            people.append((part.unit, part.cell, ScoreCells(query, *place, *rest)))
         return replace(self, people=tuple(people))
 
     @property
@@ -230,7 +260,8 @@ class ScoreCells:
 
         and the variance M of U where the logarithms of the documents' ratios are normal with the
         variance `effect`. Without any it is V, and the sum is 0 on average where all documents of
-        a query changed alike.
+        a query changed alike. Where the log has people, the m of no effect is sum over people of
+        u_dp^2, their parts of u_d: sessions of one person are not independent.
         """
         ratio = self._common_ratio
         document, first = np.unique(self.document, return_index=True)
@@ -245,8 +276,19 @@ class ScoreCells:
         U_q, V_q, M_q = (sum_by(query, each)[query] for each in (U, V, M))
         h = np.divide(V, V_q, out=np.zeros_like(V, dtype=float), where=V_q > 0)
         u, m, v = U - h * U_q, (1 - 2 * h) * M + h**2 * M_q, V * (1 - h)
-        # Fourth cumulant of a count is about its variance where clicks are rare.
-        return Score(sum_by(query, u**2 - m), sum_by(query, 2 * m**2 + m), sum_by(query, v**2))
+        score, people = sum_by(query, u**2 - m), []
+        for unit, cell, gap, spread in self._lost(ratio, *self._gaps(ratio)[:2]):
+            # Left out, a session differs from the rate of n - 1 others, not of n.
+            its = gap * np.sqrt(1 - 1 / np.maximum((self.n1 + self.n0)[cell], 1))
+            squares, sums = _squares_of_people(unit, own[cell], its, spread, query, h, u, v)
+            people.append(sums)
+        if people:  # people within a query, the last, have the same squares
+            score = score + sum_by(query, (1 - 2 * h) * V + h**2 * V_q) - squares
+        # Fourth cumulant of a count is about its variance where clicks are rare; with people no
+        # square is in the sum, but products of two.
+        variance = sum_by(query, 2 * m**2 + (0 if people else m))
+        information = sum_by(query, v**2)
+        return Score(score, variance, information, people=tuple(people))
 
     def told_level(self, level: float, *, top: int | None = None) -> tuple[float, float, float]:
         """Click rate of the kind over that of the others, with its interval."""
@@ -277,17 +319,45 @@ class ScoreCells:
         variance = share * (1 - share) * c * (n - c) / np.maximum(n - 1, 1)
         return self.c1 - c * share, variance, share
 
+    def _lost(
+        self, ratio: float | FloatArray, gap: FloatArray, variance: FloatArray
+    ) -> Iterator[tuple[IntArray, IntArray, FloatArray, FloatArray]]:
+        """Of people, and of people within queries: unit, cell, and what this loses without it."""
+        for unit, cell, rest in self.people:
+            left, spread, _share = rest._gaps(np.broadcast_to(ratio, gap.shape)[cell])
+            yield unit, cell, gap[cell] - left, variance[cell] - spread
+
     def _score(
         self, z: FloatArray, gap: FloatArray, variance: FloatArray, ratio: float | FloatArray
     ) -> Score:
         """The sum of gaps, weighted by z."""
         people = []
-        for unit, cell, rest in self.people:
-            left, spread, _share = rest._gaps(np.broadcast_to(ratio, z.shape)[cell])
-            lost = z[cell] * (gap[cell] - left), z[cell] ** 2 * (variance[cell] - spread)
+        for unit, cell, left, spread in self._lost(ratio, gap, variance):
+            lost = z[cell] * left, z[cell] ** 2 * spread
             people.append(Sums(*(sum_by(unit, each) for each in lost)))
         sums = (sum_by(self.query, e) for e in (z * gap, z**2 * variance, z**2 * variance))
         return Score(*sums, people=tuple(people))
+
+
+def _squares_of_people(
+    unit: IntArray, document: IntArray, gap: FloatArray, variance: FloatArray, query: IntArray,
+    h: FloatArray, u: FloatArray, v: FloatArray,
+) -> tuple[FloatArray, Sums]:  # fmt: skip
+    """(queries,) sum of u_dp^2, and what sum u_d^2 - u_dp^2 loses without each unit p.
+
+    u_dp = a_dp - h_d a_qp, with a the gaps of p at a document, and in all of its query.
+    """
+    key, own = np.unique(unit * len(query) + document, return_inverse=True)
+    who, d = np.divmod(key, len(query))
+    a, n_queries = sum_by(own, gap), int(query.max()) + 1
+    key, own_query = np.unique(who * n_queries + query[d], return_inverse=True)
+    person, q = np.divmod(key, n_queries)
+    A, aa, ah, au = (sum_by(own_query, each) for each in (a, a**2, a * h[d], a * u[d]))
+    hu, hh = (sum_by(query, each)[q] for each in (h * u, h**2))
+    squares = aa - 2 * A * ah + A**2 * hh
+    # A product of two people, 2 u_dp u_dr, is lost with either: its variance counts with both.
+    lost = sum_by(person, np.sqrt(2) * (au - A * hu - squares))
+    return sum_by(q, squares, n_queries), Sums(lost, sum_by(who, sum_by(own, variance) * v[d]))
 
 
 def cells_of(counts: PositionCounts, n_kinds: int, kind: int) -> ScoreCells:
@@ -322,13 +392,14 @@ class Repeated:
 
     Parameters
     ----------
-    query : (documents,) from 0
+    query, number : (documents,) query from 0; number in the log
     document, position : (cells,) number of the document from 0; index of the position from 0
     n, c : (cells,) impressions and clicks
     log_theta : (K,) of the conditional likelihood, 0 on average over clicks
     """
 
     query: IntArray
+    number: IntArray
     document: IntArray
     position: IntArray
     n: FloatArray
@@ -347,16 +418,28 @@ class Repeated:
             # Renumbering would move positions, so unclicked ones lose their cells alone.
             counts = _without_positions(counts, clicked)
         query = np.unique(counts.query, return_inverse=True)[1]
+        place = (counts.document_index, counts.position_index)
         n, c = counts.impressions, counts.clicks
-        made = cls(
-            query, counts.document_index, counts.position_index, n, c, np.zeros(counts.depth)
-        )
-        return made._fitted() if len(c) else made
+        made = cls(query, counts.document, *place, n, c, np.zeros(counts.depth))
+        return made.fitted() if len(c) else made
 
     @property
     def depth(self) -> int:
         """K."""
         return len(self.log_theta)
+
+    @cached_property
+    def z(self) -> FloatArray:
+        """(cells,) -log k."""
+        return -np.log1p(self.position)
+
+    def total(self, values: FloatArray) -> FloatArray:
+        """(documents,) sums of the values of their cells."""
+        return sum_by(self.document, values, len(self.query))
+
+    def fall(self, effect: FloatArray) -> FloatArray:
+        """(cells,) k^-effect, with an effect for each document."""
+        return np.exp(np.clip(effect[self.document] * self.z, -300, 300))
 
     def weights(self, n: FloatArray) -> tuple[FloatArray, FloatArray]:
         """(cells,) n theta over its sum in the document, and (documents,) that sum."""
@@ -367,7 +450,7 @@ class Repeated:
     def relevance(self, n: FloatArray, c: FloatArray) -> FloatArray:
         """(documents,) clicks per examination, with one click's worth of the mean added."""
         seen = self.weights(n)[1]
-        mean = max(c.sum(), 1) / seen.sum()
+        mean = max(c.sum(), 1) / seen.sum() if seen.any() else 1.0
         return (sum_by(self.document, c, len(self.query)) + 1) / (seen + 1 / mean)
 
     def hessian(self, w: FloatArray) -> FloatArray:
@@ -379,27 +462,33 @@ class Repeated:
         expected = sum_by(self.position, w * C[self.document], self.depth)
         return np.diag(expected) - (rows.T @ scaled).toarray()
 
-    def inverse(self, w: FloatArray) -> FloatArray:
-        """(K, K) pseudo-inverse of the Hessian; positions that no document has keep 0."""
-        occurs = np.ix_(*2 * (np.unique(self.position),))
-        hessian = self.hessian(w)
-        inverse = np.zeros_like(hessian)
-        inverse[occurs] = np.linalg.pinv(hessian[occurs], hermitian=True)
-        return inverse
+    def solve(self, w: FloatArray, b: FloatArray) -> FloatArray:
+        """x with Hessian x = b, of (K,) or (K, m); positions that no document has keep 0.
 
-    def _fitted(self) -> "Repeated":
+        Each group of positions that documents join has a scale of its own, which is held.
+        """
+        hessian = self.hessian(w)
+        occurs = np.flatnonzero(np.diag(hessian) > 0)
+        x, H = np.zeros_like(b), hessian[np.ix_(occurs, occurs)]
+        if not len(occurs):
+            return x
+        group = connected_components(csr_array(H), directed=False)[1]
+        held = (group[:, None] == group) / len(occurs) + 1e-10 * np.eye(len(occurs))
+        x[occurs] = np.linalg.solve(H + np.diag(H).mean() * held, b[occurs])
+        return x
+
+    def fitted(self, close: float = 1e-8) -> "Repeated":
         r"""Newton's method for sum c log theta_k - sum_d C_d log sum_k n_dk theta_k."""
         theta, clicks = self.log_theta, sum_by(self.position, self.c, self.depth)
-        C = sum_by(self.document, self.c, len(self.query))
-        made = self
+        C, made = self.total(self.c), self
         for _ in range(50):
             w, _total = made.weights(self.n)
             slope = clicks - sum_by(self.position, w * C[self.document], self.depth)
-            step = made.inverse(w) @ slope
+            step = made.solve(w, slope)
             theta = theta + step / max(1.0, float(np.abs(step).max()))
             theta -= np.dot(theta, clicks) / clicks.sum()
-            made = Repeated(self.query, self.document, self.position, self.n, self.c, theta)
-            if np.abs(step).max() < 1e-8:
+            made = replace(self, log_theta=theta)
+            if np.abs(step).max() < close:
                 break
         return made
 
@@ -412,56 +501,95 @@ def _without_positions(counts: PositionCounts, keep: BoolArray) -> PositionCount
 
 
 @dataclass(frozen=True, eq=False)
-class RelevanceScore(Score):
-    """`spread` is the standard deviation of x: how much documents differ."""
+class FallScore:
+    """Whether clicks of better documents fall with the position as those of weaker ones.
 
+    Parameters
+    ----------
+    at : the score of an effect b: a document with x is seen at k in proportion to theta_k k^(-b x)
+    spread : standard deviation of x: how much documents differ
+    is_open : x is mostly chance, so that sizes are told too small: no end but that next to 1 counts
+    """
+
+    at: Callable[[float], Score]
     spread: float
+    is_open: bool = False
+
+    def told(self, level: float, reach: int) -> tuple[float, float, float]:
+        """The fall to position `reach` of weaker documents over that of better ones.
+
+        Weaker and better are one standard deviation below and above the mean: reach^(-2 b spread).
+        """
+        scale = 2 * self.spread * np.log(reach)
+        middle, low, high = effect_of(self.at, level, FARTHEST / scale)
+        middle, low, high = np.exp(-scale * np.array([middle, high, low])).tolist()
+        if self.is_open:
+            low, high = (0.0 if low < 1 else low), (np.inf if high > 1 else high)
+        return middle, low, high
 
 
-def relevance_score(counts: PositionCounts, rng: np.random.Generator) -> RelevanceScore | None:
+def relevance_score(
+    counts: PositionCounts, rng: np.random.Generator, log: ClickLog | None = None
+) -> FallScore | None:
     r"""Whether clicks of better documents fall with the position as those of weaker ones.
 
     The sessions of each cell are dealt into two halves. One half says how relevant a document is,
     x = log of its clicks per examination, drawn to the mean; the other half says how its clicks
     fall, and the other way round:
 
-        score = sum_d (x_d - x_q) sum_k z_k (c_dk - C_d w_dk),   w_dk = n_dk theta_k / sum_j
+        score = sum_d (x_d - x_q) sum_k z_k (c_dk - C_d w_dk)
 
-    with z_k = -log k, the expected share w of the document's C_d clicks, and x_q so that each query
-    may have a curve of its own. Cells are binomial, so the halves are independent. theta is the
-    curve of all clicks: its error is taken off to first order. Several dealings are averaged. An
-    effect b means that a document with x is seen at k in proportion to k^(-b x). None where no
-    document with clicks was shown at several positions.
+    with z_k = -log k, the share w_dk of the document's C_d clicks in proportion to n_dk theta_k
+    k^(-b x'_d), and x_q so that each query may have a curve of its own. Cells are binomial, so the
+    halves are independent. x' is the x of the half with the clicks: one x in both places, with its
+    error, makes an effect look smaller. theta is the curve of all clicks: its error is taken off to
+    first order. Several dealings are averaged. None where no document with clicks was shown at
+    several positions. `log` : that was counted, for its people.
     """
     data = Repeated.of(counts)
     if not len(data.c):
         return None
-    inverse = data.inverse(data.weights(data.n)[0])
     splits = int(np.clip(CELLS_OF_SPLITS // len(data.c), 1, MOST_SPLITS))
-    score, variance, information, weight = (
-        sum(each) / splits
-        for each in zip(*(_random_halves(data, inverse, rng) for _ in range(splits)), strict=True)
+    halves = [half for _ in range(splits) for half in _random_halves(data, rng)]  # two and two
+    together = sum_by(data.query, sum(half.x * half.own_x * half.weight for half in halves))
+    is_open = bool(together.sum() <= SURELY_DIFFER * np.sqrt(np.sum(together**2)))
+    if is_open:
+        halves = [replace(half, own_x=half.x) for half in halves]
+        together = sum_by(data.query, sum(half.x**2 * half.weight for half in halves))
+    x = np.mean([half.own_x for half in halves], axis=0)
+    fits, people = {0.0: data}, []
+    if log is not None:
+        place = data.number[data.document], data.position + 1
+        people = parts_of_people(log, *place, log.row_count, log.row_count * log.label)
+
+    def at(effect: float) -> Score:
+        if effect not in fits:  # from the nearest one
+            nearest = fits[min(fits, key=lambda known: abs(known - effect))]
+            seen = data.n * data.fall(effect * x)
+            fits[effect] = replace(nearest, n=seen).fitted(CLOSE)
+        fit = fits[effect]
+        gaps = [half.gaps(fit, effect) for half in halves]
+        slopes = [gaps[i].slope(fit) + gaps[i + 1].slope(fit) for i in range(0, len(gaps), 2)]
+        # The error of theta, that of both halves of a dealing, is taken off.
+        a = fit.solve(fit.weights(fit.n)[0], np.column_stack(slopes))[fit.position]
+        parts = [each.sums(fit, a[:, i // 2]) for i, each in enumerate(gaps)]
+        score, variance, information, r = (sum(each) / splits for each in zip(*parts, strict=True))
+        p = np.minimum(fit.weights(fit.n)[0] * fit.total(fit.c)[fit.document] / data.n, 1)
+        # A row is in one of two halves.
+        own = tuple(part.score(r / 2, p) for part in people)
+        return Score(score, variance, information, people=own)
+
+    return FallScore(
+        at, float(np.sqrt(together.sum() / sum(half.weight.sum() for half in halves))), is_open
     )
-    spread = np.sqrt(information.sum() / weight) if weight > 0 else 0.0
-    return RelevanceScore(score, variance, information, float(spread))
 
 
-def _random_halves(
-    data: Repeated, inverse: FloatArray, rng: np.random.Generator
-) -> tuple[FloatArray, FloatArray, FloatArray, float]:
-    """Score, variance and information by query for one dealing; the information where x is 1."""
+def _random_halves(data: Repeated, rng: np.random.Generator) -> tuple["_Half", "_Half"]:
+    """The halves of one dealing."""
     first, taken = _dealt(data.n.astype(np.int64), data.c.astype(np.int64), rng)
-    one, other = (first * 1.0, taken * 1.0), (data.n - first, data.c - taken)
-    halves = [_Half.of(data, *mine, *its) for mine, its in ((one, other), (other, one))]
-    a = inverse @ sum(half.slope for half in halves)
-    n_queries, own = int(data.query.max()) + 1, data.query[data.document]
-    score, variance, information = np.zeros((3, n_queries))
-    for half in halves:
-        r = half.r - a[data.position] + half.mean(a[data.position])
-        score += sum_by(own, r * half.gap, n_queries)
-        variance += sum_by(own, r**2 * half.variance, n_queries)
-        information += sum_by(data.query, half.x**2 * half.weight, n_queries)
-    return score, variance, information, float(sum(half.weight.sum() for half in halves))
+    n, c = first.astype(np.float64), taken.astype(np.float64)
+    its_n, its_c = data.n - n, data.c - c
+    return _Half.of(data, n, c, its_n, its_c), _Half.of(data, its_n, its_c, n, c)
 
 
 def _dealt(n: IntArray, c: IntArray, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
@@ -481,49 +609,62 @@ def _dealt(n: IntArray, c: IntArray, rng: np.random.Generator) -> tuple[IntArray
 
 @dataclass(frozen=True, eq=False)
 class _Half:
-    """Clicks of one half of the sessions beside what is expected; x comes from the other half.
+    """One half of the sessions.
 
     Parameters
     ----------
-    data : the documents
-    w, gap, variance, r : (cells,) expected share, gap, its variance by the model, x (z - mean z)
-    x, weight : (documents,) less its query's mean; clicks times the variance of z
-    slope : (K,) derivative of the score by log theta, with the sign turned
+    n, c : (cells,) its impressions and clicks
+    x, own_x : (documents,) log relevance by the other half and by this one, less its query's mean
+    weight : (documents,) clicks times the variance of z
     """
 
-    data: Repeated
-    w: FloatArray
-    gap: FloatArray
-    variance: FloatArray
-    r: FloatArray
+    n: FloatArray
+    c: FloatArray
     x: FloatArray
+    own_x: FloatArray
     weight: FloatArray
-    slope: FloatArray
 
     @classmethod
     def of(
         cls, data: Repeated, n: FloatArray, c: FloatArray, its_n: FloatArray, its_c: FloatArray
     ) -> "_Half":
-        d, n_docs = data.document, len(data.query)
         w, seen = data.weights(n)
-        C, seen = sum_by(d, c, n_docs), np.where(seen > 0, seen, 1)
-        z = -np.log1p(data.position)
-        middle = sum_by(d, w * z, n_docs)
-        spread = sum_by(d, w * (z - middle[d]) ** 2, n_docs)
-        relevance = data.relevance(its_n, its_c)
-        x = np.log(relevance)
-        x = x - _means(x, relevance * seen * spread, data.query)[data.query]
-        r = x[d] * (z - middle[d])
-        exposure = n * np.exp(data.log_theta[data.position])
-        square = np.maximum(C**2 - C, 0) / seen**2
-        variance = exposure * (C / seen)[d] - exposure**2 / np.maximum(n, 1) * square[d]
-        slope = sum_by(data.position, r * w * C[d], data.depth)
-        return cls(data, w, c - w * C[d], np.maximum(variance, 0), r, x, C * spread, slope)
+        spread = data.total(w * (data.z - data.total(w * data.z)[data.document]) ** 2)
+        its, own = data.relevance(its_n, its_c), data.relevance(n, c)
+        x, own_x = (
+            np.log(each) - _means(np.log(each), its * seen * spread, data.query)[data.query]
+            for each in (its, own)
+        )
+        return cls(n, c, x, own_x, data.total(c) * spread)
 
-    def mean(self, values: FloatArray) -> FloatArray:
-        """(cells,) the mean of some values over the clicks expected of each document."""
-        d = self.data.document
-        return sum_by(d, self.w * values, len(self.data.query))[d]
+    def gaps(self, fit: Repeated, effect: float) -> "_Gaps":
+        """What is left of its clicks where documents are seen with this effect."""
+        d, w = fit.document, fit.weights(self.n * fit.fall(effect * self.own_x))[0]
+        C = fit.total(self.c)[d]
+        variance = w * C - w**2 * np.maximum(C**2 - C, 0) / np.maximum(self.n, 1)
+        r = self.x[d] * (fit.z - fit.total(w * fit.z)[d])
+        return _Gaps(w, w * C, self.c - w * C, np.maximum(variance, 0), r)
+
+
+class _Gaps(NamedTuple):
+    """(cells,) expected share and clicks, gap, its variance by the model, and x (z - mean z)."""
+
+    w: FloatArray
+    expected: FloatArray
+    gap: FloatArray
+    variance: FloatArray
+    r: FloatArray
+
+    def slope(self, fit: Repeated) -> FloatArray:
+        """(K,) derivative of the score by log theta, with the sign turned."""
+        return sum_by(fit.position, self.r * self.expected, fit.depth)
+
+    def sums(self, fit: Repeated, a: FloatArray) -> list[FloatArray]:
+        """Score, variance and information by query, and r less what a, (cells,), explains."""
+        r = self.r - a + fit.total(self.w * a)[fit.document]
+        terms = r * self.gap, r**2 * self.variance, self.r**2 * self.expected
+        own, n_queries = fit.query[fit.document], int(fit.query.max()) + 1
+        return [*(sum_by(own, each, n_queries) for each in terms), r]
 
 
 def _means(values: FloatArray, weights: FloatArray, group: IntArray) -> FloatArray:
@@ -535,17 +676,17 @@ def _means(values: FloatArray, weights: FloatArray, group: IntArray) -> FloatArr
 STRATA = 8  # of documents, by what features predict
 
 
-def feature_score(log: ClickLog, counts: PositionCounts) -> RelevanceScore | None:
+def feature_score(log: ClickLog, counts: PositionCounts) -> FallScore | None:
     r"""As `relevance_score`, for documents that never move: strata of what features predict.
 
     Relevance is predicted as in `checks.by_prediction`, each half of the queries by the other
     half's model, and sorted into strata s of equal size. If features explain relevance alike at
-    every position, clicks are n theta_k gamma_s; the score is
+    every position, clicks are n theta_k gamma_s k^(-b x_s) with b = 0; the score is
 
-        sum_k,s r_sk (c_sk - n_sk theta_k gamma_s)
+        sum_k,s r_sk (c_sk - n_sk theta_k gamma_s k^(-b x_s))
 
-    with r the part of x_s z_k, x_s = log gamma_s, that no theta and no gamma can take up. None
-    where features do not predict clicks within positions.
+    with x_s = log gamma_s at b = 0, and r the part of x_s z_k that no theta and no gamma can take
+    up. None where features do not predict clicks within positions.
     """
     owner, k, n, c = (
         counts.document_index, counts.position_index, counts.impressions, counts.clicks
@@ -561,19 +702,23 @@ def feature_score(log: ClickLog, counts: PositionCounts) -> RelevanceScore | Non
         stratum[half] = np.searchsorted(edges, predicted[half])
     shape, cell = (STRATA, counts.depth), stratum * counts.depth + k
     shown, clicks = (sum_by(cell, each, STRATA * counts.depth).reshape(shape) for each in (n, c))
-    gamma, theta = _two_ways(shown, clicks)
-    used = gamma > 0
-    x = np.where(used, np.log(np.where(used, gamma, 1)), 0.0)
-    expected = shown * np.outer(gamma, theta)
-    residual = _without_margins(np.outer(x, -np.log1p(np.arange(counts.depth))), expected)
-    r, p = residual[stratum, k], np.minimum(gamma[stratum] * theta[k], 1)
+    gamma, _theta = _two_ways(shown, clicks)
+    x = np.log(np.where(gamma > 0, gamma, 1))
+    xz = np.outer(x, -np.log1p(np.arange(counts.depth)))
+    rows = log.row_count, log.row_count * log.label
+    people = parts_of_people(log, counts.document[owner], counts.position, *rows)
+
+    def at(effect: float) -> Score:
+        fall = np.exp(effect * xz)
+        rate = np.outer(*_two_ways(shown * fall, clicks)) * fall
+        r = _without_margins(xz, shown * rate)[stratum, k]
+        p = np.minimum(rate[stratum, k], 1)
+        terms = (r * (c - n * p), r**2 * n * p * (1 - p), r**2 * n * p)
+        own = tuple(part.score(r, p) for part in people)
+        return Score(*(sum_by(query, each) for each in terms), people=own)
+
     share = clicks.sum(axis=1) / clicks.sum()
-    return RelevanceScore(
-        sum_by(query, r * (c - n * p)),
-        sum_by(query, r**2 * n * p * (1 - p)),
-        sum_by(query, r**2 * n * p),
-        float(np.sqrt(np.sum(share * (x - np.sum(share * x)) ** 2))),
-    )
+    return FallScore(at, float(np.sqrt(np.sum(share * (x - np.sum(share * x)) ** 2))))
 
 
 def _predicts(predicted: FloatArray, counts: PositionCounts, query: IntArray) -> bool:
@@ -592,18 +737,24 @@ def _two_ways(shown: FloatArray, clicks: FloatArray) -> tuple[FloatArray, FloatA
     theta = np.ones(shown.shape[1])
     gamma = np.zeros(len(shown))
     for _ in range(ROUNDS):
+        before = gamma
         gamma = clicks.sum(axis=1) / np.maximum(shown @ theta, 1e-300)
         theta = clicks.sum(axis=0) / np.maximum(gamma @ shown, 1e-300)
+        if np.allclose(gamma, before, rtol=1e-9, atol=0):
+            break
     return gamma, theta
 
 
 def _without_margins(values: FloatArray, weights: FloatArray) -> FloatArray:
     """Values less what a sum of rows and columns explains, by weighted least squares."""
     for _ in range(ROUNDS):
+        before = values
         for axis in (1, 0):
             total = weights.sum(axis=axis, keepdims=True)
             mean = (values * weights).sum(axis=axis, keepdims=True) / np.where(total > 0, total, 1)
             values = values - mean
+        if np.allclose(values, before, rtol=0, atol=1e-9):
+            break
     return values
 
 

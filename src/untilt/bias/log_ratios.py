@@ -4,15 +4,24 @@ z_k = log(theta_k / theta_1) with its covariance V: where estimators end, and wh
 begin.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import special
 
-from untilt._core.arrays import FloatArray
-from untilt._core.statistics import any_time_factor, normal_quantile
+from untilt._core.arrays import FloatArray, IntArray, sum_by
+from untilt._core.statistics import (
+    any_time_factor,
+    effective_units,
+    left_out,
+    normal_quantile,
+    two_way_variance,
+)
 from untilt.bias.curve import GIVEN, PositionBias
+from untilt.data.clicklog import ClickLog
+from untilt.data.counts import clusters_of
 from untilt.errors import OptionError
 from untilt.facts import Fact, joined, note, phrase, positions_text, serious, warning
 
@@ -124,6 +133,28 @@ def larger_error(
         click_parts=click_parts,
         effective_at=at,
     )
+
+
+def clustered_by_people(
+    by_query: FloatArray,
+    effective: FloatArray,
+    log: ClickLog,
+    influences: Iterable[tuple[IntArray, FloatArray, FloatArray]],
+) -> tuple[FloatArray, FloatArray]:
+    """Errors and effective units by query, made those by query and person where the log has people.
+
+    by_query : (m, m) squares of what leaving each query out changes, their diagonal counts
+    influences : for each of the m, the lists of its parts, what each part adds to the estimate,
+        and its leverage, as in `left_out`
+    """
+    if log.person is None:
+        return by_query, effective
+    units = clusters_of(log)[1:]
+    squares = [
+        [np.sum(left_out(unit[at], *lost) ** 2) for unit in units] for at, *lost in influences
+    ]
+    both = np.diag(two_way_variance(np.diag(by_query), *np.transpose(squares)))
+    return both, np.minimum(effective, effective_units(sum_by(log.person, log.sessions)))
 
 
 def effective_by_column(noise: FloatArray) -> FloatArray:

@@ -9,12 +9,13 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from untilt._core import codec, words
 from untilt._core.files import replacing
+from untilt._core.statistics import Interval
 from untilt.auditing.audit import Audit
 from untilt.auditing.sort_keys import outcome
 from untilt.errors import FileFormatError, OptionError
@@ -113,7 +114,8 @@ class Answer:
     there is one where most top places would go to documents that nobody was shown, and the answer
     depends on what these are worth. Where the curve rests on something that the log cannot show,
     the verdict is "cannot tell", and `would_be` what it is `condition`; a "better" that stands
-    with less of the curve's steepness has an interval that holds those from `attention` of it on.
+    with less of the curve's steepness has an interval from that for `attention` of it on, without
+    an end: production that shows higher what is wanted less makes a curve too flat.
     """
 
     new: Estimate
@@ -209,7 +211,7 @@ class Decision:
         if reasons and verdict != "cannot tell":
             would_be, verdict, condition = verdict, "cannot tell", reasons[0].fields["condition"]
         if verdict == "better" and not is_part and (least := least_attention(self)) is not None:
-            difference = replace(difference, interval=difference.interval.hull(least))
+            difference = replace(difference, interval=_away_from_0(difference.interval.hull(least)))
             attention = FIRM_SHARE
         new = part[part.chosen]
         if is_part:
@@ -428,6 +430,11 @@ def _provenance_of(path: Path, figures: str) -> step_results.Provenance | None:
     return read.provenance if read.figures == figures else None
 
 
+def _away_from_0(interval: Interval) -> Interval:
+    """The interval without the end that is farther from 0."""
+    return replace(interval, **({"high": inf} if interval.low > 0 else {"low": -inf}))
+
+
 def _condition(difference: SystemDifference, among: Among) -> Fact | None:
     """What a verdict holds for alone, where documents that nobody was shown may turn it."""
     interval = difference.interval
@@ -495,7 +502,7 @@ def first_sentence(answer: Answer) -> str:
     change = words.number(value, decimals, signed=True)
     sure = f"{interval.level:.0%} interval {words.ends(interval, decimals, signed=True)}"
     if answer.attention < 1:
-        sure += f" for {answer.attention:.0%} to all of the curve's steepness"
+        sure += f" if at least {answer.attention:.0%} of the curve's steepness is attention"
     metric = f"{words.metric_name(answer.new.metric)} per session"
     if answer.shown.value > 0 and isfinite(value):
         share = f"{value / answer.shown.value:+.1%}".replace("-", words.MINUS)

@@ -55,33 +55,39 @@ the others (docs/decisions.md), and with fewer of them Student's t is not to be 
 class Evidence:
     """What a curve rests on, in words, and what a verdict by it depends on; None where it is firm.
 
-    A verdict that depends on something is firm too where it stands at `FIRM_SHARE`.
+    A verdict that depends on something is firm too where it stands at `FIRM_SHARE`. A curve `moved`
+    is one of documents that production moved: an experiment of the same log may contradict it.
     """
 
     told: str
     condition: Fact | None = None
+    moved: bool = False
 
 
 EVIDENCE: Mapping["BiasKind", Evidence] = {
     "experiment": Evidence("It was measured by an experiment."),
     "randomised": Evidence(
         "It was measured on documents that rankers showed at several positions: it is right "
-        "only if chance drew the ranker of each session, as the column `ranker` is taken to say."
+        "only if chance drew the ranker of each session, as the column `ranker` is taken to say.",
+        moved=True,
     ),
     "in turn": Evidence(
         "It was measured on documents whose positions changed from one period to the next: it is "
         "right only if they were as relevant in one as in the other.",
         CONDITIONS["in turn"],
+        moved=True,
     ),
     "versions": Evidence(
         "It was measured on documents that a few unnamed rankers showed at several positions: it "
         "is right only if chance decided which of their lists a session saw.",
         CONDITIONS["versions"],
+        moved=True,
     ),
     "harvested": Evidence(
         "It was measured on documents whose positions vary for reasons that the log does not name: "
         "it is right only if these have nothing to do with relevance.",
         CONDITIONS["harvested"],
+        moved=True,
     ),
     "modelled": Evidence(
         "It rests on a model of relevance: it is right only if the features explain what is "
@@ -131,6 +137,9 @@ MISFIT = serious(
 )
 READING = serious(
     "run.floor-reading", "people do not read as the examination curve says: {finding:clause}"
+)
+CONTRADICTED = serious(
+    "run.floor-harvested", "the examination curve is one of documents that moved: {finding:clause}"
 )
 LIST_EFFECTS = serious(
     "run.floor-reading", "propensities of slots do not tell what stands above: {finding:clause}"
@@ -213,6 +222,9 @@ EACH_LIST = _first("First order each list on its own (⟦among='list'⟧).")
 _REMEDIES = {
     "estimate.automatic-clicks": PAGE_CLICKS,
     "run.floor-no-interval": _first("First measure the position bias by swaps."),
+    "run.floor-harvested": _first(
+        "First take the curve of the experiment (⟦bias='auto'|--bias auto⟧)."
+    ),
     "run.floor-curve-clicks": MORE_SESSIONS,
     "run.floor-curve": _first("First measure the position bias by swaps."),
     "run.floor-positions": FURTHER_DOWN,
@@ -303,7 +315,7 @@ def _of_curve(data: "Decision", used: "UsedBias") -> Iterator[Fact]:
 
 
 def _of_reading(data: "Decision", used: "UsedBias") -> Iterator[Fact]:
-    """A test of the position-based model that fails so far that a decision may turn."""
+    """Tests of the position-based model, and of the curve by an experiment of the same log."""
     if data.audit is None:
         return
     finding = doubt(
@@ -312,6 +324,9 @@ def _of_reading(data: "Decision", used: "UsedBias") -> Iterator[Fact]:
     )  # fmt: skip
     if finding is not None:
         yield READING(finding=finding)
+    test = data.audit.harvested
+    if test is not None and test.rejects and EVIDENCE[used.kind].moved:
+        yield CONTRADICTED(finding=test.fact)
 
 
 def _of_lists(data: "Decision") -> Iterator[Fact]:

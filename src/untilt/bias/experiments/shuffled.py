@@ -1,5 +1,6 @@
 """Position bias from lists whose top was shuffled."""
 
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 
 import numba as nb
@@ -15,6 +16,7 @@ from untilt.bias.harvesting.pairs import few_clicks
 from untilt.bias.log_ratios import (
     STAYS,
     Uncertainty,
+    clustered_by_people,
     effective_by_column,
     from_log_ratios,
     larger_error,
@@ -200,8 +202,26 @@ def _uncertainty(log: ClickLog, at_k: FloatArray, at_first: FloatArray) -> Uncer
     shares, clicks, by_session = _scores(*rows, n_queries)
     left = 1 - (1 - STAYS) * shares
     change = (np.log(left[0]) - np.log(left[1])) / (1 - STAYS)
-    effective, parts = effective_by_column(clicks), _click_parts(by_session, at_k, at_first)
-    return larger_error(change.T @ change, len(change), by_session, effective, parts)
+    lost, effective = _by_list(log, at_k, at_first), effective_by_column(clicks)
+    by_query, effective = clustered_by_people(change.T @ change, effective, log, lost)
+    parts = _click_parts(by_session, at_k, at_first)
+    return larger_error(by_query, len(change), by_session, effective, parts)
+
+
+def _by_list(
+    log: ClickLog, at_k: FloatArray, at_first: FloatArray
+) -> Iterator[tuple[IntArray, FloatArray, FloatArray]]:
+    """For each k the lists that show k and 1, what they add to log(at_k / at_first), and the share
+    of all clicks in such lists."""
+    clicks = ragged.sums_by_list(log.indptr, log.label) * log.sessions
+    owner, start = ragged.list_of_row(log.indptr), log.indptr[:-1]
+    shows_first = log.position[start[owner]] == 1
+    for k in range(len(at_k)):
+        rows = np.flatnonzero((log.position == k + 1) & shows_first)
+        lists = owner[rows]
+        share = log.label[rows] / at_k[k] - log.label[start[lists]] / at_first[k]
+        mine = clicks[lists]
+        yield lists, share * log.sessions[lists], mine / max(mine.sum(), 1e-300)
 
 
 def _click_parts(by_session: FloatArray, at_k: FloatArray, at_first: FloatArray) -> FloatArray:

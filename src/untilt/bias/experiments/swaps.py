@@ -20,10 +20,17 @@ from untilt.bias.experiments.assignment import (
 )
 from untilt.bias.experiments.tests import swap_facts
 from untilt.bias.harvesting.harvesting import check_edges, pivot_edges, tree_bias, tree_equations
-from untilt.bias.harvesting.pairs import PairEquations, inverse_laplacian, pair_sums, session_noise
+from untilt.bias.harvesting.pairs import (
+    PairEquations,
+    influences_of_rows,
+    inverse_laplacian,
+    pair_sums,
+    session_noise,
+)
 from untilt.bias.log_ratios import (
     STAYS,
     Uncertainty,
+    clustered_by_people,
     effective_by_column,
     from_log_ratios,
     larger_error,
@@ -84,16 +91,12 @@ class SwapEstimator(BiasEstimator):
             return _bias_by_length(
                 lists, swapped, edges, method=method, level=self.level, any_time=self.any_time
             )
-        cells = _document_cells(lists, swapped, depth)
+        units = _documents(lists, swapped, depth)
         return tree_bias(
-            cells,
-            edges,
-            "session",
-            method=method,
-            level=self.level,
-            identified_by=RANDOM_SWAPS,
-            any_time=self.any_time,
-        )
+            units.cells, edges, "session", method=method, level=self.level,
+            identified_by=RANDOM_SWAPS, any_time=self.any_time, log=lists,
+            cell_of_row=units.cell_of_row,
+        )  # fmt: skip
 
 
 def _tested(log: ClickLog, part: BoolArray, swapped: IntArray, within: str) -> list[Fact]:
@@ -291,7 +294,27 @@ def _last_position(log: ClickLog) -> IntArray:
     return last
 
 
-def _document_cells(log: ClickLog, swapped: IntArray, depth: int) -> PositionCounts:
+@dataclass(frozen=True, eq=False)
+class _UnitCells:
+    """Cells of units instead of documents, and the cell of each row of the lists, -1 for none."""
+
+    cells: PositionCounts
+    cell_of_row: IntArray
+
+    @classmethod
+    def of(cls, log: ClickLog, unit: IntArray, n_units: int, depth: int) -> "_UnitCells":
+        """Of the positions 1..depth; below the lowest swap nothing is compared."""
+        near = log.position <= depth
+        cells = counts_from_rows(
+            unit[near], log.position[near], log.row_count[near], log.label[near], n_units, depth
+        )
+        key = cells.document[cells.document_index] * (depth + 1) + cells.position
+        cell_of_row = np.full(len(unit), -1)
+        cell_of_row[near] = np.searchsorted(key, unit[near] * (depth + 1) + log.position[near])
+        return cls(cells, cell_of_row)
+
+
+def _documents(log: ClickLog, swapped: IntArray, depth: int) -> _UnitCells:
     """Cells of (document, position before any swap, stratum), in place of documents.
 
     Lists count as equally long from `depth` on, where nothing is swapped. Where lists have gaps,
@@ -304,41 +327,24 @@ def _document_cells(log: ClickLog, swapped: IntArray, depth: int) -> PositionCou
     by_query = np.argsort(log.doc_query, kind="stable")
     place = np.empty(log.n_documents, dtype=np.int64)
     place[by_query] = np.arange(log.n_documents)
-    near = log.position <= depth
+    near, unit = log.position <= depth, np.full(len(log.position), -1)
     code = place[log.document[near]] * strata.number + strata.of_row[near]
-    found, unit = np.unique(code * (depth + 1) + strata.rank[near], return_inverse=True)
-    cells = counts_from_rows(
-        unit, log.position[near], log.row_count[near], log.label[near], len(found), depth
+    found, unit[near] = np.unique(code * (depth + 1) + strata.rank[near], return_inverse=True)
+    made = _UnitCells.of(log, unit, len(found), depth)
+    document = by_query[found[made.cells.document] // (depth + 1) // strata.number]
+    cells = replace(
+        made.cells, query=handed_over(log.doc_query[document]), document=handed_over(document)
     )
-    document = by_query[found // (depth + 1) // strata.number]
-    return replace(
-        cells, query=handed_over(log.doc_query[document]), document=handed_over(document)
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class _UnitCells:
-    """Cells of units instead of documents, and the cell of each row of the lists."""
-
-    cells: PositionCounts
-    cell_of_row: IntArray
+    return replace(made, cells=cells)
 
 
 def _units(log: ClickLog, swapped: IntArray, depth: int) -> _UnitCells:
     strata = _strata(log, swapped, _last_position(log))
-    # Below the lowest swap nothing is compared; those rows go to units that no pair uses.
     code = strata.of_row * (log.depth + 1) + strata.rank
     in_use = np.zeros(strata.number * (log.depth + 1), dtype=np.int64)
     in_use[code] = 1
     unit = (np.cumsum(in_use) - 1)[code]
-    near = log.position <= depth
-    cells = counts_from_rows(
-        unit[near], log.position[near], log.row_count[near], log.label[near], in_use.sum(), depth
-    )
-    key = cells.document[cells.document_index] * (depth + 1) + cells.position
-    cell_of_row = np.full(len(unit), -1)
-    cell_of_row[near] = np.searchsorted(key, unit[near] * (depth + 1) + log.position[near])
-    return _UnitCells(cells, cell_of_row)
+    return _UnitCells.of(log, unit, int(in_use.sum()), depth)
 
 
 def _uncertainty(
@@ -362,8 +368,10 @@ def _uncertainty(
     scores, parts = _scores(*rows, expected, effect @ inverse, n_queries)
     share = sum_by(query, log.sessions) / log.n_sessions
     change = scores / np.maximum(1 - share, STAYS)[:, None]
+    lost = influences_of_rows(cells, log, "session", equations, z, units.cell_of_row)
     effective = effective_by_column(parts)
-    return larger_error(change.T @ change, len(change), noise.covariance, effective, noise.parts)
+    by_query, effective = clustered_by_people(change.T @ change, effective, log, lost)
+    return larger_error(by_query, len(change), noise.covariance, effective, noise.parts)
 
 
 def _expected_rate(cells: PositionCounts, theta: FloatArray) -> FloatArray:

@@ -305,18 +305,19 @@ def tree_bias(
     identified_by: Fact | None = None,
     any_time: bool = False,
     log: ClickLog | None = None,
+    cell_of_row: IntArray | None = None,
 ) -> PositionBias:
     """The curve from ratios along a tree of position pairs, log C_kl - log C_lk on each.
 
     `identified_by` is assumed beside the position-based model: that relevance does not depend on
     the position where not given. `any_time` : as in `from_log_ratios`.
-    `log` : as in `uncertainty_of_pairs`.
+    `log`, `cell_of_row` : as in `uncertainty_of_pairs`.
     """
     sums = pairs.pair_sums(cells, weight)
     check_edges(cells, edges, sums, method)
     z, equations = tree_equations(sums, edges)
     errors = pairs.uncertainty_of_pairs(
-        cells, weight, equations, z, lambda left: tree_equations(left, edges)[0], log
+        cells, weight, equations, z, lambda left: tree_equations(left, edges)[0], log, cell_of_row
     )
     return from_log_ratios(
         z,

@@ -12,23 +12,28 @@ Every estimator from pairs solves J z = b with z_k = log(theta_k / theta_1) and 
 graph over positions. So its covariance is the sandwich J^-1 M J^-1, where M sums the squares of
 what each independent unit, a query or a session, contributes to b. Queries with a good part of the
 clicks pull z towards themselves: of these the squares are of what leaving each of them out changes.
-Where the log says whose sessions they are, people are units as well: see `two_way_variance`.
+Where the log says whose sessions they are, people are units as well: see `clustered_by_people`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numba as nb
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import FloatArray, IntArray, sum_by
-from untilt._core.statistics import effective_units, left_out, two_way_variance
+from untilt._core.arrays import FloatArray, IntArray
 from untilt.bias.curve import SHARED_CLICKS
 from untilt.bias.estimator import counts_to, require_several
-from untilt.bias.log_ratios import LARGE_SHARE, STAYS, Uncertainty, larger_error
+from untilt.bias.log_ratios import (
+    LARGE_SHARE,
+    STAYS,
+    Uncertainty,
+    clustered_by_people,
+    larger_error,
+)
 from untilt.data.clicklog import ClickLog
-from untilt.data.counts import FEWEST_CLICKS, Cells, PositionCounts, cell_of_rows, clusters_of
+from untilt.data.counts import FEWEST_CLICKS, Cells, PositionCounts, cell_of_rows
 from untilt.errors import check_choice
 from untilt.facts import Fact, warning
 
@@ -126,11 +131,13 @@ def uncertainty_of_pairs(
     z: FloatArray,
     refit: Callable[[PairSums], FloatArray],
     log: ClickLog | None = None,
+    cell_of_row: IntArray | None = None,
 ) -> Uncertainty:
     """(K, K) covariance of z = log(theta_k / theta_1); see `larger_error`.
 
     `refit` is z of the sums without one query; for the others J^-1 u is what leaving it out does.
-    `log` : that the cells were counted in, for its people.
+    `log` : that the cells were counted in, for its people, and the cell of each row, -1 for none;
+    that of its document and position where not given.
     """
     inverse = inverse_laplacian(equations.curvature)
     sums = pair_sums(cells, weight)
@@ -149,17 +156,17 @@ def uncertainty_of_pairs(
         by_query += np.outer(change, change)
     noise = session_noise(cells, weight, equations.gain, np.exp(z), inverse)
     effective = noise.effective
-    if log is not None and log.person is not None:
-        squares = _squares_of_people(cells, log, weight, equations, z)
-        by_query = np.diag(two_way_variance(np.diag(by_query), *squares))
-        effective = np.minimum(effective, effective_units(sum_by(log.person, log.sessions)))
+    if log is not None:
+        lost = influences_of_rows(cells, log, weight, equations, z, cell_of_row)
+        by_query, effective = clustered_by_people(by_query, effective, log, lost)
     return larger_error(by_query, n, noise.covariance, effective, noise.parts)
 
 
-def _squares_of_people(
-    cells: PositionCounts, log: ClickLog, weight: str, equations: PairEquations, z: FloatArray
-) -> FloatArray:
-    """(2, K) squares of what leaving out each person, and each within a query, does to z.
+def influences_of_rows(
+    cells: PositionCounts, log: ClickLog, weight: str, equations: PairEquations, z: FloatArray,
+    cell_of_row: IntArray | None = None,
+) -> Iterator[tuple[IntArray, FloatArray, FloatArray]]:  # fmt: skip
+    """For each of the K, the lists of the rows, what they add to z, and their leverage.
 
     A row adds (y - theta_k g) push / n to z, g as in `session_noise`; leverage is the share of the
     session noise.
@@ -167,17 +174,16 @@ def _squares_of_people(
     k, n, theta = cells.position_index, cells.impressions, np.exp(z)
     g = cells.by_document(cells.clicks) / np.maximum(cells.by_document(n * theta[k]), 1e-300)
     chance = np.minimum(theta[k] * g[cells.document_index], 1)
-    cell = cell_of_rows(log, cells.document[cells.document_index], cells.position)
-    rows = np.flatnonzero(cell >= 0)
-    at, count, gap = cell[rows], log.row_count[rows], log.label[rows] - chance[cell[rows]]
-    units = [unit[ragged.list_of_row(log.indptr)[rows]] for unit in clusters_of(log)[1:]]
-    known, squares = (cells.arrays, cells.query, weight == "session", equations.gain, theta), []
+    if cell_of_row is None:
+        cell_of_row = cell_of_rows(log, cells.document[cells.document_index], cells.position)
+    rows = np.flatnonzero(cell_of_row >= 0)
+    at, lists = cell_of_row[rows], ragged.list_of_row(log.indptr)[rows]
+    count, gap = log.row_count[rows], log.label[rows] - chance[at]
+    known = (cells.arrays, cells.query, weight == "session", equations.gain, theta)
     for row in inverse_laplacian(equations.curvature):
         push = _by_session(*known, row[None])[-1] / n
         noise = count * (chance * (1 - chance) * push**2)[at]
-        lost = count * gap * push[at], noise / max(noise.sum(), 1e-300)
-        squares.append([np.sum(left_out(unit, *lost) ** 2) for unit in units])
-    return np.transpose(squares)
+        yield lists, count * gap * push[at], noise / max(noise.sum(), 1e-300)
 
 
 def without(cells: PositionCounts, weight: str, sums: PairSums, first: int, last: int) -> PairSums:
