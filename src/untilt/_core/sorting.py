@@ -14,8 +14,8 @@ from untilt._core.arrays import FloatArray, IntArray
 def falling_order(values: FloatArray) -> IntArray:
     """Rows from the largest value down; equal values stay in the order of their rows.
 
-    Insertion over shrinking gaps (Shell's sort): the least there is to compile, in every kernel that
-    calls it. No two rows are equal, so it need not be stable.
+    Insertion over shrinking gaps (Shell's sort) is the least to compile, in each kernel that calls
+    it. Rows break ties, so the sort need not be stable.
     """
     order, gap = np.arange(len(values)), len(values)
     while gap > 1:
