@@ -2,10 +2,12 @@
 
 import io
 import time
+from contextlib import contextmanager
 
 from rich.console import Console
 
-from untilt._core.progress import progress, showing_progress, track
+from untilt._core import progress as module
+from untilt._core.progress import part, progress, showing_progress, track
 
 
 def terminal() -> tuple[Console, io.StringIO]:
@@ -74,3 +76,48 @@ def test_tasks_nest_and_the_display_serves_one_after_the_other():
                 time.sleep(0.3)
     for name in ("first", "inside first", "second", "inside second"):
         assert name in file.getvalue()
+
+
+class Counts:
+    """A listener that adds up what each task was advanced by."""
+
+    def __init__(self):
+        self.done = {}
+
+    @contextmanager
+    def task(self, what, total):
+        self.done[what] = 0.0
+
+        def advance(step=1):
+            self.done[what] += step
+
+        yield advance
+
+
+def test_a_task_counts_what_is_inside_in_parts():
+    counts = Counts()
+    token = module._listener.set(counts)
+    try:
+        with progress("all", total=30, inside=True):
+            with part(10):
+                with progress("few", total=4) as advance:
+                    advance(4)
+                assert counts.done["all"] == 4
+            assert counts.done["all"] == 10, "what is missing comes at the end"
+            with part(20):
+                with progress("many", total=50) as advance:
+                    advance(50)
+                with progress("nobody knows") as advance:
+                    advance(7)
+                assert counts.done["all"] == 0.95 * 30, "full only when it ends"
+    finally:
+        module._listener.reset(token)
+    assert counts.done["many"] == 50
+
+
+def test_work_of_unknown_length_has_no_share():
+    console, file = terminal()
+    with showing_progress(console=console, after=0.0), progress("searching"):
+        time.sleep(0.3)
+    assert "searching" in file.getvalue()
+    assert "%" not in file.getvalue()

@@ -60,11 +60,33 @@ def test_json_holds_the_answer_and_the_files(finished, config):
     )
 
 
+def test_json_and_people_read_where_the_time_went(files, tmp_path):
+    arguments = (
+        "run",
+        files.log,
+        "--documents",
+        files.documents,
+        "--method",
+        "balanced",
+        "--trees",
+    )
+    found = json.loads(invoke(*arguments, 5, "--out", tmp_path / "json", "--json").stdout)["times"]
+    names = [(each["of"], each["name"]) for each in found]
+    assert names.index(("rankers", "balanced")) > names.index(("", "rankers"))
+    assert {"read", "audit", "refit", "report"} <= {name for of, name in names if not of}
+    told = invoke(*arguments, 5, "--out", tmp_path / "told").stdout
+    assert re.search(r"Time: [0-9.]+ s in all", told)
+    page = (tmp_path / "told" / "report.html").read_text()
+    assert "Where the time went" in page
+    assert "rankers: balanced" in page
+
+
 def test_people_read_steps_table_answer_and_the_path(finished, config):
     result = invoke("run", "--config", config)
     assert result.exit_code == 0, result.stderr
     assert "reading the log (done by an earlier run)" in result.stdout
     assert "logged order" in result.stdout
+    assert "Time:" not in result.stdout, "nothing was done now"
     assert "dcg@10" in result.stdout
     assert "report.html" in result.stdout.split("Report:")[1]
 

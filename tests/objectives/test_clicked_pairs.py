@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose
 
 from untilt import IPS, PRS, KnownBias
 from untilt._core import threads
+from untilt.objectives import pair_slates as pair_slates_module
 from untilt.objectives.clicked_pairs import SHORT
 from untilt.objectives.pairs import PairObjective
 from untilt.rankers.learning_data import pair_slates, training_lists
@@ -99,6 +100,21 @@ def test_only_lists_with_a_pair_are_kept_and_long_ones_with_many_clicks_go_anoth
     assert clicked is not None
     assert sorted(np.diff(clicked.indptr).tolist()) == [SHORT, SHORT + 2]
     assert np.diff(clicked.clicked_ptr).tolist() == [1, np.count_nonzero(many[:SHORT])]
+
+
+def test_few_lists_are_left_to_the_kernel_of_the_others(rng, as_log, monkeypatch):
+    log = as_log(own_lists(rng, 20, 8), 20 * QUERIES, QUERIES)
+    scores, found = rng.normal(size=20 * QUERIES), []
+    for share in (0.0, 2.0):
+        monkeypatch.setattr(pair_slates_module, "_WORTH_A_KERNEL", share)
+        sums, S, slates, _ = passes(log, scores, PRS(bias()), pair_norm=True)
+        found.append((sums.gradient, sums.hessian, S))
+        rest, clicked = slates.by_cost
+        assert (clicked is None) == (share > 1)
+        assert rest.in_order is None
+    assert found[0][0].any()
+    for one, other in zip(*found, strict=True):
+        assert_allclose(one, other, **TOLERANCE)
 
 
 def test_the_number_of_threads_makes_no_difference_at_all(rng, as_log, monkeypatch):

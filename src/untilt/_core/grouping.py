@@ -114,16 +114,11 @@ def _mix_in(mine: Share, hashes: AnyArray, indptr: IntArray, key: AnyArray) -> N
         hashes[i] = state
 
 
-@nb.njit(cache=True)
 def _first_of_hash(order: IntArray, hashes: AnyArray) -> IntArray:
     """For each list, the first list with its hash: `order` is a stable sort."""
-    leader = np.empty(len(order), dtype=np.int64)
-    first = 0
-    for place in range(len(order)):
-        i = order[place]
-        if place == 0 or hashes[i] != hashes[order[place - 1]]:
-            first = i
-        leader[i] = first
+    found, leader = hashes[order], np.empty(len(order), dtype=np.int64)
+    begin = np.flatnonzero(np.diff(found, prepend=~found[:1]))
+    leader[order] = np.repeat(order[begin], np.diff(begin, append=len(order)))
     return leader
 
 

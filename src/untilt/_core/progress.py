@@ -11,7 +11,7 @@ itself, and no function needs a `verbose` argument.
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sized
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -34,13 +34,72 @@ class Listener(Protocol):
 _listener: ContextVar[Listener | None] = ContextVar("progress_listener", default=None)
 
 
-def progress(what: str, *, total: float | None = None) -> AbstractContextManager[Advance]:
+class _Part:
+    """A part of a longer task, which is moved by the tasks inside it.
+
+    How much is counted inside is a guess: what is more moves nothing, what is missing comes at the
+    end, and until then the part is never full.
+    """
+
+    def __init__(self, advance: Advance, size: float) -> None:
+        self._advance, self._left, self._lock = advance, size, threading.Lock()
+        self._until_end = 0.05 * size
+
+    def advance(self, step: float = 1) -> None:
+        """More is done, one for one."""
+        with self._lock:
+            step = max(0.0, min(step, self._left - self._until_end))
+            self._left -= step
+        self._advance(step)
+
+    def end(self) -> None:
+        """All of it is done."""
+        self._advance(self._left)
+
+
+_part: ContextVar[_Part | None] = ContextVar("progress_part", default=None)
+
+
+@contextmanager
+def part(size: float) -> Iterator[None]:
+    """So much of the task around it that counts what is inside; without one nothing changes."""
+    around = _part.get()
+    if around is None:
+        yield
+        return
+    own = _Part(around.advance, size)
+    token = _part.set(own)
+    try:
+        yield
+    finally:
+        _part.reset(token)
+        own.end()
+
+
+@contextmanager
+def progress(what: str, *, total: float | None = None, inside: bool = False) -> Iterator[Advance]:
     """Announce a task. `advance(n)` inside the block says that n more of `total` are done.
 
-    Without a total the work is of unknown length. Advance per chunk of work, not per row.
+    Without a total the work is of unknown length. Advance per chunk of work, not per row. With
+    `inside` the task counts what tasks inside the block count, in parts where there are any.
     """
-    listener = _listener.get()
-    return nullcontext(_ignore) if listener is None else listener.task(what, total)
+    listener, around = _listener.get(), _part.get()
+    if listener is None:
+        yield _ignore
+        return
+    with listener.task(what, total) as own:
+
+        def advance(step: float = 1) -> None:
+            own(step)
+            if around is not None and total is not None:
+                around.advance(step)
+
+        token = _part.set(_Part(own, total)) if inside and total is not None else None
+        try:
+            yield advance
+        finally:
+            if token is not None:
+                _part.reset(token)
 
 
 def track(items: Iterable[T], what: str, *, total: float | None = None) -> Iterator[T]:
@@ -122,11 +181,18 @@ class _Bars:
 
 def _new_bars(console: "Console") -> "Progress":
     from rich import progress as rich_progress
+    from rich.text import Text
+
+    class _Share(rich_progress.TaskProgressColumn):
+        """No share of work whose length is unknown, which would stay at 0%."""
+
+        def render(self, task: rich_progress.Task) -> Text:
+            return super().render(task) if task.total else Text()
 
     return rich_progress.Progress(
         rich_progress.TextColumn("{task.description}"),
         rich_progress.BarColumn(),
-        rich_progress.TaskProgressColumn(),
+        _Share(),
         rich_progress.TimeElapsedColumn(),
         rich_progress.TimeRemainingColumn(compact=True),
         console=console,

@@ -477,7 +477,7 @@ class Repeated:
         x[occurs] = np.linalg.solve(H + np.diag(H).mean() * held, b[occurs])
         return x
 
-    def fitted(self, close: float = 1e-8) -> "Repeated":
+    def fitted(self, close: float = 0.0) -> "Repeated":
         r"""Newton's method for sum c log theta_k - sum_d C_d log sum_k n_dk theta_k."""
         theta, clicks = self.log_theta, sum_by(self.position, self.c, self.depth)
         C, made = self.total(self.c), self
@@ -488,7 +488,8 @@ class Repeated:
             theta = theta + step / max(1.0, float(np.abs(step).max()))
             theta -= np.dot(theta, clicks) / clicks.sum()
             made = replace(self, log_theta=theta)
-            if np.abs(step).max() < close:
+            # By what is left to gain, or by the step.
+            if slope @ step < 1e-9 or np.abs(step).max() < close:
                 break
         return made
 

@@ -132,6 +132,7 @@ def report_run(out: Output, result: "RunResult") -> None:
         bias=to_plain(decision.bias, said=out.said),
         warnings=to_plain(decision.warnings, said=out.said),
         resumed=list(result.resumed),
+        times=to_plain(result.times),
         **_clip(decision),
         files=sorted(str(p) for p in result.folder.iterdir() if p.is_file()),
     )
@@ -146,6 +147,8 @@ def report_run(out: Output, result: "RunResult") -> None:
     )
     out.show(result.view())
     out.say()
+    if result.time:
+        out.say(f"Time: {result.time}")
     out.path("Report", result.report)
 
 

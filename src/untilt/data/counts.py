@@ -276,6 +276,7 @@ def counts_from_rows(
     `count` may hold any weights. With `keep_unshown` documents without rows stay, without cells.
     """
     order, start = counting_order(document, n_documents)
+    position = position.astype(np.int32, copy=False)  # one kernel, whoever counts
     columns = (read_only_view(column) for column in (position, count, label))
     n_cells, cell_position, impressions, clicks = _fill(order, start, *columns, depth)
     kept = np.arange(n_documents) if keep_unshown else np.flatnonzero(n_cells)

@@ -197,10 +197,10 @@ def slot_discounts(slates: Slates, scores: FloatArray, weights: FloatArray) -> F
     weights : (K,) lambda at positions 1..K
     """
     discount = np.empty(len(slates.document))
-    _fill_slots(
-        len(slates.indptr) - 1, slates.indptr, slates.document, slates.position_index, scores,
-        weights, discount,
-    )  # fmt: skip
+    columns = (
+        each.astype(np.int64, copy=False) for each in (slates.document, slates.position_index)
+    )
+    _fill_slots(len(slates.indptr) - 1, slates.indptr, *columns, scores, weights, discount)
     return discount
 
 

@@ -47,9 +47,14 @@ def sum_slopes(
     position_index: IntArray, start: IntArray, above: FloatArray, below: FloatArray,
     gain: FloatArray, scale: FloatArray, plain: bool, against_all: bool, sigma: float,
     discount: FloatArray, loss_kind: int, truncation: int, table: FloatArray, weighted: bool,
-    pair_norm: bool, want_loss: bool, gradient: FloatArray, hessian: FloatArray, losses: FloatArray,
+    pair_norm: bool, want_loss: bool, in_order: bool | None, gradient: FloatArray,
+    hessian: FloatArray, losses: FloatArray,
 ) -> None:  # fmt: skip
-    """Gradient, hessian and, where wanted, the loss of the weighted pairs."""
+    """Gradient, hessian and, where wanted, the loss of the weighted pairs.
+
+    Lists that keep labels are summed in order of rank unless `in_order` is None: numba then leaves
+    that part out, half of what there is to compile.
+    """
     for block in range(mine[0], mine[1]):
         longest = longest_of(bounds[block], bounds[block + 1], indptr)
         own, e, d = np.empty(longest), np.empty(longest), np.empty(longest)
@@ -66,7 +71,8 @@ def sum_slopes(
                 s[i] = scores[document[begin + i]]
             ranks_of(s, rank)
             wide = exponentials(s, sigma, e)
-            if start[u] < 0 and loss_kind == 0 and not wide and not want_loss:
+            ranked = start[u] < 0 and loss_kind == 0 and not wide and not want_loss
+            if in_order is not None and ranked:
                 for i in range(length):
                     r = rank[i]
                     s_by_rank[r], e_by_rank[r] = s[i], e[i]

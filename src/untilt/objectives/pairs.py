@@ -96,10 +96,11 @@ class PairObjective:
         weights = weights_of(self.table if fixed else table, self.slates)
         gradient, hessian, losses = empty_sums(self.slates)
         slates, clicked = (self.slates, None) if want_loss else self._parts
-        kernels.sum_slopes(
-            len(slates.pair_blocks) - 1, *self._arguments(slates, scores), weights, fixed,
-            self.pair_norm, want_loss, gradient, hessian, losses,
-        )  # fmt: skip
+        if slates.n_slates:
+            kernels.sum_slopes(
+                len(slates.pair_blocks) - 1, *self._arguments(slates, scores), weights, fixed,
+                self.pair_norm, want_loss, slates.in_order, gradient, hessian, losses,
+            )  # fmt: skip
         if clicked is not None:
             sum_clicked_slopes(
                 len(clicked.query_blocks) - 1, *self._clicked_arguments(clicked, scores), weights,

@@ -242,9 +242,12 @@ def _provenance(done: Provenance) -> Section:
 def _steps(steps: Sequence[StepTime]) -> Table:
     resumed = any(step.resumed for step in steps)
     notes = [("by an earlier run" if step.resumed else "",) if resumed else () for step in steps]
-    rows = tuple((s.name, number(s.seconds, 1), *n) for s, n in zip(steps, notes, strict=True))
+    rows = tuple(
+        (f"{s.of}: {s.name}" if s.of else s.name, number(s.seconds, 1), *n)
+        for s, n in zip(steps, notes, strict=True)
+    )
     header = ("step", "seconds", *(("note",) if resumed else ()))
-    return Table(header, rows, "Steps", text_columns=(0, 2))
+    return Table(header, rows, "Where the time went", text_columns=(0, 2))
 
 
 TOLD = (

@@ -437,11 +437,12 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class StepTime:
-    """One step of the computation; `resumed`: an earlier run had done it."""
+    """One step of the computation; `resumed`: by an earlier run; `of`: part of that step."""
 
     name: str
     seconds: float
     resumed: bool = False
+    of: str = ""
 
 
 @dataclass(frozen=True)

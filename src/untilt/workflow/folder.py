@@ -219,6 +219,7 @@ class Steps:
         *depends: Any,
         what: str,
         files: Callable[[R], Iterable[Path]] = lambda _: (),
+        work: float | None = None,
     ) -> Done[R]:
         """The result of a step: from its file where the key still fits, else computed now.
 
@@ -229,12 +230,13 @@ class Steps:
         what : what it does, for people ("estimating the bias")
         files : which further files belong to a result; where one is not as the step left it, the
             step is done again
+        work : how much tasks inside it will count, about; unknown where not given
         """
         key = key_of(VERSION, __version__, name, *depends)
         done = None if self.anew else self._stored(name, kind, key, files)
         if done is None:
             start = time.monotonic()
-            with progress(what):
+            with progress(what, total=work, inside=True):
                 plain = codec.to_plain(compute())
             seconds = time.monotonic() - start
             result = codec.from_plain(kind, plain, where=name)

@@ -48,6 +48,8 @@ STEPS_DO_NOT_FIT = warning(
     "({error})",
 )
 
+TOLD_SECONDS = 0.5  # of a step; shorter ones are in the report alone
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RunResult(View):
@@ -58,11 +60,13 @@ class RunResult(View):
     folder : where everything lies
     decision : every figure of the report
     resumed : steps that an earlier run had done
+    times : what each step took, and within the training each candidate
     """
 
     folder: Path
     decision: Decision
     resumed: tuple[str, ...] = ()
+    times: tuple[r.StepTime, ...] = ()
 
     @property
     def report(self) -> Path:
@@ -118,6 +122,21 @@ class RunResult(View):
     def warnings(self) -> tuple[Fact, ...]:
         """Every warning, the gravest first."""
         return self.decision.warnings
+
+    @property
+    def time(self) -> str:
+        """Where the time went, the longest step first; empty where no step was done now."""
+        own = [step for step in self.times if not step.resumed]
+        if not own:
+            return ""
+        told = [f"{sum(each.seconds for each in own if not each.of):.1f} s in all"]
+        for step in sorted(own, key=lambda each: -each.seconds):
+            if not step.of and step.seconds >= TOLD_SECONDS:
+                parts = [f"{e.name} {e.seconds:.1f}" for e in own if e.of == step.name]
+                told.append(
+                    f"{step.name} {step.seconds:.1f}" + f" ({', '.join(parts)})" * bool(parts)
+                )
+        return ", ".join(told)
 
     def rows(self) -> list[tuple[str, ...]]:
         """Cells of a table: ranker, value, difference to the logged order and its interval."""
@@ -290,7 +309,17 @@ class _Run:
         has_features = seen.result.size.features > len(kept_out)
         steps = self._rankers if has_features else self._documents
         decision = self._report(steps(known, used, data), split.result)
-        return RunResult(self.folder.path, decision, self.steps.resumed)
+        times = self._times(decision.training)
+        return RunResult(self.folder.path, decision, self.steps.resumed, times)
+
+    def _times(self, training: r.Training | None) -> tuple[r.StepTime, ...]:
+        store, found = CandidateStore(self.folder.candidates), []
+        for step in self.steps.times:
+            found.append(step)
+            for each in () if training is None or step.name != "rankers" else training.candidates:
+                seconds = sum(store.seconds(Path(file).stem) for file in each.files)
+                found.append(r.StepTime(each.name, seconds, step.resumed, of=step.name))
+        return tuple(found)
 
     def _audit(self, read: Done[r.LogSource], data: Data) -> Done[Audit]:
         def compute() -> Audit:
@@ -353,6 +382,7 @@ class _Run:
             options.pick("metric", "evaluator", "clip", "among", "baseline", "level"),
             what="training rankers and choosing one by held-out clicks",
             files=self._ranker_files,
+            work=trainer.work(*plan.result.method),
         )
         known = replace(known, plan=plan.result, training=training.result)
         if training.result.best is None:
@@ -369,9 +399,10 @@ class _Run:
             training.result.best.method,
             what=f"training {training.result.best.name} again on all queries",
             files=lambda _: [self.folder.candidate],
+            work=trainer.work(training.result.best.method) / data.n_folds,
         )  # fmt: skip
         known = replace(known, candidate=candidate.result)
-        old_score = getattr(known.audit, "old_score", None)
+        old_score = None if known.audit is None else known.audit.old_score
         held_out = self.steps.run(
             "evaluate",
             r.HeldOut,
@@ -441,7 +472,8 @@ class _Run:
             from untilt.report.card import model_card
             from untilt.report.page import page
 
-            how = provenance(self.options, self.steps.times, split, command=self.command)
+            times = self._times(known.training)
+            how = provenance(self.options, times, split, command=self.command)
             decision = replace(known, provenance=how)
             tables = write_tables(decision, self.folder.tables)
             text = config_text(self.options, log=self.source)

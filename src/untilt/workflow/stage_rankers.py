@@ -22,6 +22,7 @@ import numpy as np
 from untilt import catalog
 from untilt._core.arrays import FloatArray
 from untilt._core.files import replacing
+from untilt._core.progress import part
 from untilt._core.threads import cores, side_by_side, thread_count
 from untilt.bias.curve import PositionBias
 from untilt.clickmodels.compare import advise, compare_click_models
@@ -229,7 +230,8 @@ class Trainer:
 
         def fit(method: str) -> list[Fitted] | Fact:
             try:
-                return self._in_folds(method, judged, store)
+                with part(self.work(method)):
+                    return self._in_folds(method, judged, store)
             except UntiltError as error:
                 return CANDIDATE_FAILED(candidate=method, error=str(error))
 
@@ -248,6 +250,11 @@ class Trainer:
             return Training(warnings=tuple(warnings))
         in_order = {name: fitted[name] for name in method if name in fitted}
         return _chosen(in_order, judged, self.bias, options, tuple(warnings))
+
+    def work(self, *method: str) -> float:
+        """Trees that the training of these candidates counts, about."""
+        trees = USUAL_TREES if self.plan.trees == "auto" else int(self.plan.trees)
+        return trees * self.data.n_folds * sum(candidates.candidate(each).cost for each in method)
 
     def on_all_queries(self, method: str) -> Fitted:
         """A candidate that nothing is held out from; one that the store has is taken."""

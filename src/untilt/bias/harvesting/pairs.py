@@ -229,7 +229,7 @@ def _weight(n_k: float, n_l: float, by_session: bool) -> float:
     return n_k * n_l / (n_k + n_l) if by_session else 1.0
 
 
-@nb.njit(cache=True)
+@nb.njit(cache=True, error_model="numpy")
 def _sums(cells: Cells, depth: int, by_session: bool) -> tuple[FloatArray, FloatArray]:
     indptr, position, impressions, clicks = cells
     W, C = np.zeros((depth, depth)), np.zeros((depth, depth))
@@ -245,7 +245,7 @@ def _sums(cells: Cells, depth: int, by_session: bool) -> tuple[FloatArray, Float
     return W, C
 
 
-@nb.njit(cache=True)
+@nb.njit(cache=True, error_model="numpy")
 def _by_query(
     cells: Cells, query: IntArray, depth: int, by_session: bool, gain: FloatArray,
     offset: FloatArray, limit: FloatArray,
@@ -274,8 +274,11 @@ def _by_query(
         if i + 1 == n or query[i + 1] != query[i]:
             if used:
                 n_queries += 1
-                if np.any(clicked > limit):
-                    large[n_large] = first, i + 1
+                over = False
+                for k in range(depth):
+                    over |= clicked[k] > limit[k]
+                if over:
+                    large[n_large, 0], large[n_large, 1] = first, i + 1
                     n_large += 1
                 else:
                     for k in range(depth):
@@ -288,7 +291,7 @@ def _by_query(
     return M, n_queries, large[:n_large].copy()
 
 
-@nb.njit(cache=True)
+@nb.njit(cache=True, error_model="numpy")
 def _by_session(
     cells: Cells, query: IntArray, by_session: bool, gain: FloatArray, theta: FloatArray,
     inverse: FloatArray,
@@ -304,10 +307,11 @@ def _by_session(
     n, pushes = len(indptr) - 1, np.zeros(len(position))
     for i in range(n):
         begin, end = indptr[i], indptr[i + 1]
-        seen = 0.0
+        seen, clicked = 0.0, 0.0
         for a in range(begin, end):
             seen += impressions[a] * theta[position[a] - 1]
-        g = clicks[begin:end].sum() / seen if seen > 0 else 0.0
+            clicked += clicks[a]
+        g = clicked / seen if seen > 0 else 0.0
         for a in range(begin, end):
             k = position[a] - 1
             chance = min(theta[k] * g, 1.0)
@@ -329,6 +333,7 @@ def _by_session(
                 for y in range(m):
                     M[x, y] += noise * z[x] * z[y]
         if i + 1 == n or query[i + 1] != query[i]:
-            squares += mine * mine
-            mine[:] = 0
+            for x in range(m):
+                squares[x] += mine[x] * mine[x]
+                mine[x] = 0.0
     return M, parts, signs, squares, pushes

@@ -281,7 +281,8 @@ def _lay_out(
                 splits[words[t] + w + 1] += 1
         split0 += n
         leaf0 += n + 1
-    splits = np.cumsum(splits)
+    for w in range(words[-1]):
+        splits[w + 1] += splits[w]
     into = splits.copy()
     columns = np.empty(splits[-1], dtype=np.int32)
     thresholds = np.empty(splits[-1], dtype=np.float32)
