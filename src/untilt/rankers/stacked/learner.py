@@ -30,6 +30,7 @@ from untilt.objectives.hierarchical import ClickCells, HierarchyFit, fit_hierarc
 from untilt.objectives.losses import sigmoid
 from untilt.rankers.learning_data import QUERY_WEIGHTS, TrainingLists
 from untilt.rankers.stacked.parts import (
+    LONG_STEPS,
     Clicks,
     Line,
     PartRows,
@@ -52,9 +53,6 @@ MOST_BINS = 127
 # Mean and standard deviation of the priors of b / r and of k.
 OLD, OLD_ERROR = 0.15, 0.04
 OF_CLICKS, OF_CLICKS_ERROR = 0.5, 0.3
-# Posterior labels have little noise: B has so many times the trees of x. Twice as many were worth
-# .002 (17 simulated logs).
-MORE_OF_ORDER = 2
 RANDOM, ON_LINE, OLD_RANKER, ORDER = "random trees", "line and trees", "old ranker", "order"
 
 
@@ -109,7 +107,7 @@ def fit_stacked(
     A = columns @ weights
     mu = posterior(fit, rows, A)
     traffic = traffic_of(log, rows, training.lambdas.query_weight)
-    B = order_part(mu, traffic, rows.query, folds, MORE_OF_ORDER * x.tried.best)
+    B = order_part(mu, traffic, rows.query, folds, x.tried.best)
     to_A, to_B = _inverse_std(A), _inverse_std(B.scores)
     b, k_x, k_s = to_A * weights
     parts = {OLD_RANKER: (pi, b * unit), RANDOM: (x, k_x), ON_LINE: (s, k_s), ORDER: (B, to_B)}
@@ -194,5 +192,5 @@ def order_part(
     own = [folds.training_rows(k) for k in range(folds.n_folds)]
     return folds.grow(
         [SoftmaxObjective(query[rows], mu[rows], traffic[rows]) for rows in own],
-        None, what="ordering documents", most=n_trees, params=small_trees(folds.params),
+        None, what="ordering documents", most=n_trees, params=small_trees(folds.params, LONG_STEPS),
     )  # fmt: skip
