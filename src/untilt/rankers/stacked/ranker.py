@@ -92,7 +92,7 @@ class AutoChoice:
 
 @method(
     "objective", "auto", options={"weighting": "auto"},
-    title="Stacked learner", order=35, cost=8.0, drop=100, needs=("bias",),
+    title="Stacked learner", order=35, cost=5.0, drop=100, needs=("bias",),
     choose=("train", "select", "run", "usual"), public=False,
     note="boosted trees on what clicks say and on what the old ranker knew, weighed by held-out "
     "clicks",
