@@ -21,7 +21,7 @@ from untilt.objectives.hierarchical import ClickCells
 from untilt.objectives.losses import sigmoid
 from untilt.rankers.learning_data import training_lists
 from untilt.rankers.stacked import ranker as auto
-from untilt.rankers.stacked.learner import OLD, SoftmaxObjective, fit_stacked, posterior, stack
+from untilt.rankers.stacked.learner import OLD, fit_stacked, posterior, stack
 from untilt.rankers.stacked.parts import MOST_UNSHOWN, rows_of
 from untilt.rankers.validation import cells_of, held_out_labels
 
@@ -84,29 +84,7 @@ def test_many_clicks_say_what_each_part_is_worth(truth):
     assert weights(truth, 3000, 30, 0.8) == pytest.approx([truth, 1, 0], abs=0.05)
 
 
-# ---- the order
-
-
-def test_softmax_is_the_slope_of_its_loss_and_settles_at_the_log_ratios(rng):
-    query = rng.permutation(np.repeat(np.arange(4), [1, 3, 6, 10]))
-    mu, traffic = rng.uniform(0.1, 0.9, len(query)), rng.uniform(0.5, 2.0, 4)[query]
-
-    def loss(scores):
-        total = 0.0
-        for q in range(4):
-            own = query == q
-            log_p = scores[own] - np.log(np.exp(scores[own]).sum())
-            total -= traffic[own][0] * mu[own] @ log_p
-        return total
-
-    objective, s, h = SoftmaxObjective(query, mu, traffic), rng.normal(size=len(query)), 1e-5
-    gradient, hessian = objective(s)
-    for i in range(len(query)):
-        ends = [s + step * (np.arange(len(s)) == i) for step in (-h, h)]
-        assert gradient[i] == pytest.approx((loss(ends[1]) - loss(ends[0])) / (2 * h), abs=1e-6)
-        slopes = [objective(each)[0][i] for each in ends]
-        assert hessian[i] == pytest.approx((slopes[1] - slopes[0]) / (2 * h), abs=1e-6)
-    assert objective(np.log(mu) + 700 * (query == 2))[0] == pytest.approx(0, abs=1e-9)
+# ---- the rows and their labels
 
 
 def test_posterior_relevance_is_the_mode_and_of_unshown_candidates_the_model(log):

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt.bias.contextual.curves import ContextualCurve
 from untilt.bias.given import BiasLike
@@ -42,7 +41,7 @@ from untilt.rankers.stacked.parts import (
 )
 from untilt.rankers.trees.boosting import merged
 from untilt.rankers.trees.crossfit import CrossFitted, FoldTraining, TreesTried, folds_of
-from untilt.rankers.trees.objectives import LikeAFunction, TreeTraining
+from untilt.rankers.trees.objectives import SoftmaxObjective, TreeTraining
 from untilt.rankers.validation import cells_of
 
 if TYPE_CHECKING:
@@ -158,27 +157,6 @@ def traffic_of(log: ClickLog, rows: PartRows, query_weight: str) -> FloatArray:
     share = sessions ** (1 - QUERY_WEIGHTS[query_weight])
     _, first = np.unique(rows.query, return_index=True)
     return share / share[first].mean()
-
-
-class SoftmaxObjective(LikeAFunction):
-    """-sum_q t_q sum_i mu_i log softmax_q(s)_i: at its best s_i - s_j = log(mu_i / mu_j)."""
-
-    def __init__(self, query: IntArray, mu: FloatArray, traffic: FloatArray) -> None:
-        self._order = np.argsort(query, kind="stable")
-        _, self._sizes = np.unique(query, return_counts=True)
-        self._indptr = ragged.indptr_of(self._sizes)
-        self._mu, self._traffic = mu[self._order], traffic[self._order]
-        self._M = np.repeat(ragged.sums_by_list(self._indptr, self._mu), self._sizes)
-
-    def __call__(self, scores: FloatArray, dataset: object = None) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002
-        """t (M p_i - mu_i) and t M p_i (1 - p_i), p the softmax and M the sum of mu in a query."""
-        s = scores[self._order]
-        e = np.exp(s - np.repeat(np.maximum.reduceat(s, self._indptr[:-1]), self._sizes))
-        p = e / np.repeat(ragged.sums_by_list(self._indptr, e), self._sizes)
-        gradient, hessian = np.empty(len(s)), np.empty(len(s))
-        gradient[self._order] = self._traffic * (self._M * p - self._mu)
-        hessian[self._order] = self._traffic * self._M * p * (1 - p)
-        return gradient, hessian
 
 
 def order_part(
