@@ -125,6 +125,21 @@ def test_steps_of_boosting_reach_the_same_modes(rng):
     np.testing.assert_allclose(information, effects.information, rtol=1e-5)
 
 
+def test_a_step_of_boosting_moves_no_effect_by_more_than_its_limit(rng):
+    """Clicks that the offset calls all but impossible; the query's step moves documents as well."""
+    cells, _ = made(rng, sessions=500.0)
+    model, u, u_q = (
+        Hierarchy(cells, 5.0, 5.0),
+        np.zeros(cells.n_documents),
+        np.zeros(cells.n_queries),
+    )
+    for _ in range(5):
+        before, before_q = u.copy(), u_q.copy()
+        model.newton_step(np.full(cells.n_documents, -8.0), u, u_q)
+        assert np.max(np.abs(u_q - before_q)) <= 1
+        assert np.max(np.abs(u - before)) <= 2
+
+
 def test_the_slope_in_an_offset_is_the_effect_over_its_variance(rng):
     cells, _ = made(rng, sessions=500.0)
     model, offset, step = Hierarchy(cells, 0.8, 0.5), rng.normal(size=cells.n_documents), 0.02

@@ -1,4 +1,4 @@
-"""The linear part of the stacked learner: it finds weights, and steps say the same as lines."""
+"""The line of the stacked learner: it finds weights, and steps say the same as lines."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ import pytest
 from untilt import LambdaMART, PowerLaw, make_judged, simulate
 from untilt._core.tree_text import check_tree_model
 from untilt.rankers.learning_data import training_lists
-from untilt.rankers.stacked.parts import Scale, linear_part, rows_of, slopes
+from untilt.rankers.stacked.parts import Clicks, Scale, line_of, rows_of
 from untilt.rankers.trees.boosting import merged, step_tree
 from untilt.rankers.trees.crossfit import FoldTraining, folds_of
 from untilt.rankers.validation import cells_of
@@ -50,20 +50,24 @@ def made():
     return rows, cells, folds, w
 
 
+def the_line(cells, rows, folds):
+    clicks = Clicks.of(cells, rows, folds)
+    return line_of(clicks, rows, folds, clicks.null.model)
+
+
 def test_it_finds_the_line_and_steps_say_the_same(made):
     rows, cells, folds, w = made
-    model = slopes(cells, [rows.features[:, 0].astype(float)]).model
-    lines = linear_part(cells, rows, folds, model)
-    raw = lines.weights * lines.scale.inverse_std
+    line = the_line(cells, rows, folds)
+    raw = line.weights * line.scale.inverse_std
     assert raw[0] == pytest.approx(w[0], abs=0.3)
     assert raw[1] == pytest.approx(w[1], abs=0.3)
     assert abs(raw[2]) < 0.2
-    assert np.corrcoef(lines.scores, rows.features @ w)[0, 1] > 0.97
-    nothing = folds.regress(np.zeros(len(rows.query)), 1, {})
-    booster = merged([(nothing, 1, 0.0)], lines.trees(2.0, rows.features))
-    line = lines.scale(rows.features) @ lines.weights
-    assert np.corrcoef(booster.predict(rows.features), line)[0, 1] > 0.999
-    np.testing.assert_allclose(booster.predict(rows.features), 2 * line, atol=0.3)
+    assert np.corrcoef(line.scores, rows.features @ w)[0, 1] > 0.97
+    nothing = folds.grow("regression", None, what="test", label=np.zeros(len(rows.query)), most=1)
+    booster = merged(nothing.parts(0.0), line.trees(2.0, rows.features))
+    exact = line.scale(rows.features) @ line.weights
+    assert np.corrcoef(booster.predict(rows.features), exact)[0, 1] > 0.999
+    np.testing.assert_allclose(booster.predict(rows.features), 2 * exact, atol=0.3)
 
 
 def test_a_tree_of_steps_is_one_that_lightgbm_could_have_written(rng):
@@ -92,13 +96,15 @@ def test_each_fold_is_scored_by_weights_that_have_not_seen_it(made, monkeypatch)
     """Clicks of a fold change nothing about the scores of its own documents."""
     monkeypatch.setattr("untilt.rankers.stacked.parts.PENALTIES", (10.0,))
     rows, cells, folds, _ = made
-    model = slopes(cells, [rows.features[:, 0].astype(float)]).model
-    query_fold = np.zeros(rows.n_queries, dtype=int)
+    query_fold = np.zeros(cells.n_queries, dtype=int)
     query_fold[rows.query] = folds.fold
     own = query_fold[np.repeat(np.arange(cells.n_queries), np.diff(cells.query_ptr))] == 0
     clicked = np.repeat(own, np.diff(cells.indptr))
     other = replace(cells, clicks=np.where(clicked, cells.impressions, cells.clicks))
-    first, second = (linear_part(each, rows, folds, model) for each in (cells, other))
+    model = Clicks.of(cells, rows, folds).null.model
+    first, second = (
+        line_of(Clicks.of(each, rows, folds), rows, folds, model) for each in (cells, other)
+    )
     held_out = folds.fold == 0
     assert not np.allclose(first.scores[~held_out], second.scores[~held_out])
     np.testing.assert_array_equal(first.scores[held_out], second.scores[held_out])

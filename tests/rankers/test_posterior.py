@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from untilt import LambdaMART
+from untilt._core.arrays import sum_by
 from untilt.data.counts import PositionCounts
 from untilt.errors import OptionError
 from untilt.rankers.learning_data import affine_curves, click_counts, training_lists
@@ -16,7 +17,12 @@ from untilt.rankers.trees.labels import (
     relevance_estimates,
     residual_variance,
 )
-from untilt.rankers.trees.objectives import LambdaOptions, label_objective
+from untilt.rankers.trees.objectives import (
+    LambdaOptions,
+    SoftmaxObjective,
+    label_objective,
+    softmax_objective,
+)
 
 THETA = [1.0, 0.5, 0.25]
 SMALL: dict[str, Any] = {
@@ -174,23 +180,22 @@ def test_a_perfect_prior_is_kept(rng):
 
 
 @pytest.mark.parametrize("truncation", [None, 2])
-@pytest.mark.parametrize("two_sided", [False, True])
-def test_label_objective_by_hand(made, rng, two_sided, truncation):
+def test_label_objective_by_hand(made, rng, truncation):
     """One list per query over its shown documents; pairs and ideal DCG cut at the same rank."""
     lists = training_lists(made.log)
     labels, scores = rng.random(lists.n_documents), rng.normal(size=lists.n_documents)
     options = LambdaOptions(sigma=1.5, pair_norm=False, truncation=truncation)
-    gradient, hessian = label_objective(lists, labels, options, two_sided=two_sided)(scores)
+    gradient, hessian = label_objective(lists, labels, options)(scores)
     expected, curve = np.zeros(lists.n_documents), np.zeros(lists.n_documents)
     for q in range(12):
         rows = np.flatnonzero(lists.doc_query == q)
         rank = {row: r for r, row in enumerate(sorted(rows, key=lambda row: -scores[row]), 1)}
         best = np.sort(labels[rows])[::-1][:truncation]
-        norm = 1 if two_sided else 1 / np.sum(best / np.log2(1 + np.arange(1, len(best) + 1)))
+        norm = 1 / np.sum(best / np.log2(1 + np.arange(1, len(best) + 1)))
         for i, j in itertools.permutations(rows, 2):
             if truncation is not None and min(rank[i], rank[j]) > truncation:
                 continue
-            amount = labels[i] if two_sided else max(labels[i] - labels[j], 0)
+            amount = max(labels[i] - labels[j], 0)
             delta = amount * norm * abs(1 / np.log2(1 + rank[i]) - 1 / np.log2(1 + rank[j]))
             rho = 1 / (1 + np.exp(1.5 * (scores[i] - scores[j])))
             expected[i] -= 1.5 * rho * delta
@@ -200,14 +205,35 @@ def test_label_objective_by_hand(made, rng, two_sided, truncation):
     assert hessian == pytest.approx(curve, abs=1e-10)
 
 
-def test_two_sided_pairs_rest_at_the_log_of_the_labels(made, rng):
-    """Both directions balance where exp(sigma (s_i - s_j)) = label_i / label_j."""
+def test_softmax_is_the_slope_of_its_loss_and_settles_at_the_log_ratios(rng):
+    query = rng.permutation(np.repeat(np.arange(4), [1, 3, 6, 10]))
+    mu, traffic = rng.uniform(0.1, 0.9, len(query)), rng.uniform(0.5, 2.0, 4)[query]
+
+    def loss(scores):
+        total = 0.0
+        for q in range(4):
+            own = query == q
+            log_p = scores[own] - np.log(np.exp(scores[own]).sum())
+            total -= traffic[own][0] * mu[own] @ log_p
+        return total
+
+    objective, s, h = SoftmaxObjective(query, mu, traffic), rng.normal(size=len(query)), 1e-5
+    gradient, hessian = objective(s)
+    for i in range(len(query)):
+        ends = [s + step * (np.arange(len(s)) == i) for step in (-h, h)]
+        assert gradient[i] == pytest.approx((loss(ends[1]) - loss(ends[0])) / (2 * h), abs=1e-6)
+        slopes = [objective(each)[0][i] for each in ends]
+        assert hessian[i] == pytest.approx((slopes[1] - slopes[0]) / (2 * h), abs=1e-6)
+    assert objective(np.log(mu) + 700 * (query == 2))[0] == pytest.approx(0, abs=1e-9)
+
+
+def test_traffic_weighs_the_softmax_of_a_query(made, rng):
     lists = training_lists(made.log)
-    labels = rng.uniform(0.1, 0.9, lists.n_documents)
-    objective = label_objective(lists, labels, LambdaOptions(sigma=2.0), two_sided=True)
-    gradient, hessian = objective(np.log(labels) / 2.0)
-    assert gradient == pytest.approx(np.zeros(lists.n_documents), abs=1e-9)
-    assert hessian.min() > 0
+    labels, scores = rng.random(lists.n_documents), rng.normal(size=lists.n_documents)
+    gradient, _ = softmax_objective(lists, labels, LambdaOptions(query_weight="sessions"))(scores)
+    traffic = sum_by(lists.query, lists.list_weights("sessions"))[lists.doc_query]
+    plain, _ = SoftmaxObjective(lists.doc_query, labels, np.ones(len(labels)))(scores)
+    assert gradient == pytest.approx(traffic * plain)
 
 
 def test_average_precision_has_no_graded_labels(made):

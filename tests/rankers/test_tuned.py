@@ -104,6 +104,21 @@ def test_the_best_prefix_is_kept_and_scores_are_of_trees_that_did_not_see_the_ro
     np.testing.assert_allclose(grown.booster().predict(X), mean, atol=1e-9)
 
 
+@pytest.mark.parametrize(("fewest", "best"), [(0, 0), (1, 10), (30, 30), (500, 50)])
+def test_the_fewest_trees_hold_where_there_is_nothing_to_learn(rng, fewest, best):
+    """Every tree is worse than none; 50 are the most."""
+    training = FoldTraining(
+        rng.normal(size=(200, 2)), np.arange(200) % 4, BoostingOptions({"num_leaves": 4}, 50)
+    )
+    values = iter(-np.arange(10.0))
+    grown = training.grow(
+        "regression", lambda _: next(values), what="test", label=rng.normal(size=200), fewest=fewest
+    )
+    assert grown.tried.best == best
+    assert (grown.tried.trees[0] == 0) == (fewest == 0)
+    assert grown.scores.any() == (best > 0)
+
+
 def test_small_trees_have_one_thread_whatever_was_asked_for(rng, monkeypatch):
     """Threads beyond that are for parts at the same time; large trees have what was asked for."""
     monkeypatch.setattr("untilt._core.threads.cores", lambda: 8)

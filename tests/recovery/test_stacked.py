@@ -77,9 +77,9 @@ def test_query_levels_and_document_effects_are_found():
     log, *_ = a_world(2, n_queries=150, sessions=300)
     training = LambdaMART("auto", bias=THETA, **options())._training()
     fitted = fit_stacked(log, training_lists(log), training, THETA)
-    assert fitted.model.v == pytest.approx(0.49, rel=0.5)
-    assert fitted.model.s2 == pytest.approx(1.0, rel=0.5)
-    assert fitted.stack.k == pytest.approx(1.0, abs=0.4)
+    assert fitted.stack["v"] == pytest.approx(0.49, rel=0.5)
+    assert fitted.stack["s2"] == pytest.approx(1.0, rel=0.5)
+    assert fitted.stack["k_x"] + fitted.stack["k_s"] == pytest.approx(1.0, abs=0.4)
 
 
 def test_where_clicks_say_nothing_unshown_documents_do_not_fill_the_top():

@@ -453,8 +453,9 @@ def _newton(
             S += h * shrink
             right += (G + h * u[i]) * shrink
             # The step of u_i but for its part of u_q, which is known after the loop.
-            u[i] = min(max(v * (G + h * u[i]) * shrink, -_FARTHEST), _FARTHEST)
-        step = min(max(right / S, -2.0), 2.0)
+            move = v * (G + h * u[i]) * shrink - u[i]
+            u[i] = min(max(u[i] + min(max(move, -1.0), 1.0), -_FARTHEST), _FARTHEST)
+        step = min(max(right / S, -1.0), 1.0)
         u_q[q] += step
         for at in range(query_ptr[q], query_ptr[q + 1]):
             i = order[at]

@@ -359,14 +359,11 @@ def _arrow(positions_up: float) -> str:
 # What the learner's symbols mean (docs/methods/auto.md has the formulas).
 MEANINGS = {
     "b": "weight of the old ranker (b)",
-    "k": "weight of what clicks say (k)",
-    "b0": "weight of the old ranker alone (b0)",
-    "kappa": "change of k where nobody was shown (kappa)",
+    "k_x": "weight of trees with random thresholds (k_x)",
+    "k_s": "weight of the line and its trees (k_s)",
     "v": "spread of documents that features leave (v)",
     "s2": "spread of queries (s2)",
     "unshown": "never shown",
-    "rho of shown": "chance to be shown, of those shown",
-    "rho of unshown": "chance to be shown, of the others",
 }
 
 
@@ -438,7 +435,6 @@ def _stacking(found: Learned) -> Table:
 
 def _support(found: Learned) -> Table:
     rows = tuple(
-        (MEANINGS.get(name, name), words.whole(each) if each > 1 else words.number(each, 2))
-        for name, each in found.support.items()
+        (MEANINGS.get(name, name), words.whole(each)) for name, each in found.support.items()
     )
     return Table(("documents", "number"), rows, "Shown and never shown")

@@ -228,7 +228,7 @@ class Learned:
     weights : share of each part in the score
     trees : of each part, with the held-out value by the number of trees
     stacking : what held-out clicks say of the parts
-    support : candidates that were shown and that never were, with their mean chance to be shown
+    support : candidates that were shown and that never were
     curve : whether the curve is as steep as clicks on documents that moved say
     """
 

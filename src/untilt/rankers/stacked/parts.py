@@ -1,20 +1,25 @@
-"""The parts of the stacked learner: what clicks say, what the old ranker says, what was shown.
+"""The parts of the stacked learner: what clicks say, and what the old ranker says.
 
 Rows are the documents that were shown and, where lists are cut above the candidates, a sample of
-those that never were. Each part is boosted trees, cross-fitted by query (`crossfit`):
+those that never were. Each part is cross-fitted by query (`crossfit`):
 
-- f(x): the hierarchical position-based likelihood of the clicks (`objectives.hierarchical`);
-- pi(x): the old ranker, imitated. L_i is the mean over sessions of log(rank), where a session that
-  did not show i counts the mean log rank of the places below its end; trees on -L;
-- rho(x) = P(shown | x), where some documents never were.
+- x: trees with random thresholds on the hierarchical position-based likelihood of the clicks
+  (`objectives.hierarchical`), from 0;
+- s: trees on the same likelihood that begin at a line of the features;
+- pi: the old ranker, imitated. L_i is the mean over sessions of log(rank), where a session that did
+  not show i counts the mean log rank of the places below its end; trees on -L.
+
+x and s say nearly the same. With 50 to 200 queries s alone took .005 +- .002 of NDCG@10, and with
+400 or more x alone .002 (17 simulated and 12 real logs).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy.special import gammaln
 
+from untilt._core import ragged
 from untilt._core.arrays import FeatureArray, FloatArray, IntArray, sum_by
 from untilt._core.random import child_generator
 from untilt._core.threads import side_by_side
@@ -22,10 +27,8 @@ from untilt.bias.experiments.assignment import baseline_lists
 from untilt.data.clicklog import ClickLog
 from untilt.objectives.hierarchical import (
     ClickCells,
-    Effects,
     Hierarchy,
     HierarchyFit,
-    evenly,
     fit_hierarchy,
     next_variances,
 )
@@ -34,128 +37,30 @@ from untilt.rankers.trees.boosting import step_tree
 from untilt.rankers.trees.crossfit import CrossFitted, FoldTraining
 from untilt.rankers.trees.objectives import LikeAFunction
 
-# How much each part is worth: weights by the likelihood of clicks that the trees have not seen.
-#
-#     eta = base + u_q + b pi + k f + kappa k (1 - rho) f + u_i,     b, k >= 0,
-#
-# fitted to the clicks with cross-fitted pi, f and rho. pi has standard deviation 1, and b the prior
-# N(0.15 r, 0.04^2), r the correlation of pi with what it imitates: the old ranker knew something
-# that few clicks cannot tell, and many can. k is shrunk (Stein), and so is b0, the slope of pi
-# alone. kappa has the prior N(-1, 0.3^2) and is kept in [-1, 0]: off the support f is not believed
-# unless the log says so. The score is
-#
-#     A = b pi + k m f + max(b0 - b, 0) (1 - m) pi,       m = clip(1 + kappa (1 - rho), 0, 1):
-#
-# what the clicks say where documents like this were shown, what the old ranker said where not. With
-# nothing unshown rho = 1, and A = b pi + k f.
-
-# With b shrunk to 0 as k is, NDCG@10 was .0032 +- .0015 less in the mean of 90 logs of 50 to 600
-# queries (OHSUMED, MSLR, MQ2008), .013 less on whole lists of MSLR, .004 more on those of OHSUMED.
-OLD, OLD_ERROR = 0.15, 0.04
-KAPPA, KAPPA_ERROR = -1.0, 0.3
-
-
-@dataclass(frozen=True)
-class Stack:
-    """The weights of the parts; see the module."""
-
-    base: float
-    b: float
-    k: float
-    b0: float
-    kappa: float
-
-    def believed(self, rho: FloatArray) -> FloatArray:
-        """m: how far f is believed."""
-        return np.clip(1 + self.kappa * (1 - rho), 0.0, 1.0)
-
-    def score(self, pi: FloatArray, f: FloatArray, rho: FloatArray) -> FloatArray:
-        """A."""
-        m = self.believed(rho)
-        return self.b * pi + self.k * m * f + max(self.b0 - self.b, 0.0) * (1 - m) * pi
-
-
-def stack(
-    cells: ClickCells,
-    model: Hierarchy,
-    pi: FloatArray,
-    f: FloatArray,
-    rho: FloatArray | None,
-    imitation_correlation: float,
-) -> Stack:
-    """The weights, by the clicks of the shown documents; `rho` None where nothing is unshown.
-
-    pi, f and rho are cross-fitted, pi has standard deviation 1; `imitation_correlation` is r.
-    """
-    one = np.ones(len(pi))
-    variances = (model.v, model.s2)
-    old = slopes(cells, [pi], variances)
-    b0 = shrunk(old, 1)
-    both = fit_hierarchy(
-        cells,
-        np.column_stack([one, pi, f]),
-        variances=variances,
-        low=(-np.inf, 0.0, 0.0),
-        prior_mean=(0.0, OLD * imitation_correlation, 0.0),
-        prior_precision=(0.0, 1 / OLD_ERROR**2, 0.0),
-    )
-    b, k, base = float(both.weights[1]), shrunk(both, 2), float(both.weights[0])
-    if rho is None:
-        return Stack(base, b, k, b0, 0.0)
-    if k == 0:
-        return Stack(base, b, k, b0, KAPPA)
-    gate = fit_hierarchy(
-        cells,
-        np.column_stack([one, b * pi + k * f, k * (1 - rho) * f]),
-        variances=variances,
-        prior_mean=(0.0, 1.0, KAPPA),
-        prior_precision=(0.0, 1e6, 1 / KAPPA_ERROR**2),
-    )
-    return Stack(base, b, k, b0, float(np.clip(gate.weights[2], -1.0, 0.0)))
-
-
-def slopes(
-    cells: ClickCells, columns: list[FloatArray], variances: tuple[float, float] | None = None
-) -> HierarchyFit:
-    """A constant and one slope >= 0 for each column."""
-    X = np.column_stack([np.ones(cells.n_documents), *columns])
-    low = (-np.inf, *([0.0] * len(columns)))
-    return fit_hierarchy(cells, X, variances=variances, low=low)
-
-
-def shrunk(fit: HierarchyFit, at: int) -> float:
-    """w max(0, 1 - var/w^2): a slope that could be noise is 0."""
-    w, variance = float(fit.weights[at]), float(fit.covariance[at, at])
-    return w * max(0.0, 1 - variance / w**2) if w > 0 else 0.0
-
-
-# Unshown candidates sampled for each query; those stand for all of them.
+# Candidates sampled for each query among those that were never shown.
 MOST_UNSHOWN = 40
-# The shape of each part's trees, over the parameters of the ranker. Three shapes learn from clicks:
-# the ranker's own, the same with random thresholds, and fewer splits with more documents behind
-# them, which say more where clicks are few. The old ranker and the support are smooth, and what is
-# exact is a target with hardly any noise: larger steps find them in fewer trees.
-OF_CLICKS: dict[str, dict[str, Any]] = {
-    "fine": {},
-    "random": {"extra_trees": True},
-    "small": {"num_leaves": 8, "min_data_in_leaf": 40},
-}
-SMOOTH: dict[str, Any] = {"learning_rate": 0.15, "num_leaves": 8, "min_data_in_leaf": 40}
-EXACT: dict[str, Any] = {
-    "learning_rate": 0.15, "num_leaves": 31, "min_data_in_leaf": 10, "bagging_fraction": 1.0,
-    "bagging_freq": 0, "feature_fraction": 1.0,
-}  # fmt: skip
-SMOOTH_TREES, EXACT_TREES = 80, 50
-SMOOTH_QUERIES = 4000  # more say nothing more of what is smooth
-PART_TREES = 300  # the most of the likelihood, where no number is given
-# The mean over folds and shapes takes steps of twice the ranker's learning rate: half the trees,
-# and NDCG@10 better by .003 to .007 in three cells of simulated clicks. Still longer steps of small
-# trees took a tenth less time, but .006 on MQ2008 with 10 sessions, where few trees are best.
-RATE = 2.0
+# Small trees: over the ranker's own parameters, at most so many leaves, and twice its documents in
+# a leaf. Steps are twice its learning rate, as the mean over the folds is smoother than one
+# booster; four times for pi and B, whose targets have hardly any noise. With twice for both, and
+# twice as many trees in B, NDCG@10 was .0007 +- .0003 higher (8 logs), for 1.6 times the time.
+LEAVES, STEPS, LONG_STEPS = 8, 2, 4
+PART_TREES = 300  # the most of each part, where no number is given
+SMOOTH_TREES = 80  # the most of pi
+# Held-out clicks of 70 queries differ by 1 to 3 nats between 0 and 30 trees, which chooses nothing.
+FEWEST = 30
 # With these steps held-out clicks have a single peak: on 8 logs of bench_quality.py (MSLR, MQ2008,
 # OHSUMED, synthetic) all 16 numbers of trees were those of 50 trees or 30%, in a tenth to a quarter
 # fewer trees.
 PATIENCE = (30, 0.2)
+
+
+def small_trees(params: dict[str, Any], steps: int = STEPS) -> dict[str, Any]:
+    """Parameters over those of the ranker."""
+    return {
+        "learning_rate": steps * params["learning_rate"],
+        "num_leaves": min(LEAVES, params["num_leaves"]),
+        "min_data_in_leaf": 2 * params["min_data_in_leaf"],
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +71,6 @@ class PartRows:
     ----------
     document : (rows,) index into the log's documents
     query : (rows,) 0..queries - 1
-    weight : (rows,) how many documents the row stands for: 1, or more where candidates are sampled
     n_shown : the first so many rows were shown
     n_unshown : candidates of the log that never were, sampled or not
     """
@@ -174,30 +78,8 @@ class PartRows:
     document: IntArray
     features: FeatureArray
     query: IntArray
-    weight: FloatArray
     n_shown: int
     n_unshown: int
-
-    @property
-    def n_queries(self) -> int:
-        """Queries with a document that was shown."""
-        return int(self.query.max()) + 1
-
-    @property
-    def shown(self) -> IntArray:
-        """The rows that were shown."""
-        return np.arange(self.n_shown)
-
-    def of_some_queries(self, most: int) -> IntArray | None:
-        """Rows of so many queries, evenly over all of them; None where there are no more."""
-        if self.n_queries <= most:
-            return None
-        return np.flatnonzero(evenly(self.n_queries, most)[self.query])
-
-    @property
-    def is_shown(self) -> FloatArray:
-        """(rows,) 1 for shown documents, 0 for candidates that never were."""
-        return (np.arange(len(self.query)) < self.n_shown).astype(float)
 
 
 def rows_of(log: ClickLog, lists: TrainingLists, seed: int) -> PartRows:
@@ -213,186 +95,106 @@ def rows_of(log: ClickLog, lists: TrainingLists, seed: int) -> PartRows:
     number = np.full(log.n_queries, -1, dtype=np.int64)
     number[queries] = np.arange(len(queries))
     unshown = np.flatnonzero(~is_shown & (number[log.doc_query] >= 0))
-    drawn, weight = _sampled(log, unshown, number, seed)
-    document = np.concatenate([shown, drawn])
+    direction = child_generator(seed, 23).standard_normal(log.features.shape[1])
+    projection = np.nan_to_num(log.features[unshown]) @ direction
+    ordered = unshown[np.lexsort((projection, number[log.doc_query[unshown]]))]
+    n = np.bincount(number[log.doc_query[ordered]], minlength=len(queries))
+    at = ragged.index_in_list(ragged.indptr_of(n))
+    share = np.repeat(np.minimum(1.0, MOST_UNSHOWN / np.maximum(n, 1)), n)
+    drawn = ordered[np.floor((at + 1) * share) > np.floor(at * share)]
     return PartRows(
-        document=document,
+        document=np.concatenate([shown, drawn]),
         features=np.concatenate([lists.features, log.features[drawn]]),
         query=np.concatenate([query, number[log.doc_query[drawn]]]),
-        weight=np.concatenate([np.ones(len(shown)), weight]),
         n_shown=len(shown),
         n_unshown=len(unshown),
     )
 
 
-def _sampled(
-    log: ClickLog, unshown: IntArray, number: IntArray, seed: int
-) -> tuple[IntArray, FloatArray]:
-    assert log.features is not None
-    if not len(unshown):
-        return unshown, np.zeros(0)
-    generator = child_generator(seed, 23)
-    direction = generator.standard_normal(log.features.shape[1])
-    projection = np.nan_to_num(log.features[unshown]) @ direction
-    query = number[log.doc_query[unshown]]
-    order = np.lexsort((projection, query))
-    n = np.bincount(query, minlength=int(number.max()) + 1)
-    begin = np.cumsum(n) - n
-    rank = np.arange(len(order)) - np.repeat(begin, n)
-    every = np.maximum(1.0, n / MOST_UNSHOWN)
-    start = generator.random(len(n))
-    step = np.repeat(every, n)
-    phase = rank + np.repeat(start, n)
-    kept = (np.floor(phase / step) != np.floor((phase - 1) / step)) | (step == 1)
-    chosen = order[kept]
-    taken = np.bincount(query[chosen], minlength=len(n))
-    return unshown[chosen], (n / np.maximum(taken, 1))[query[chosen]]
+# ---- x and s: the likelihood of clicks
 
 
 class HierarchicalObjective(LikeAFunction):
     """The marginal likelihood of clicks: one Newton step of the effects in each round."""
 
-    def __init__(self, model: Hierarchy, base: float) -> None:
-        self.model, self.base = model, base
-        start = model.modes(np.full(model.cells.n_documents, base))
+    def __init__(self, model: Hierarchy, offset: FloatArray) -> None:
+        self.model, self.offset = model, offset
+        start = model.modes(offset)
         self._u, self._u_q = start.document, start.query
 
     def __call__(self, scores: FloatArray, dataset: object = None) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002
         """-u / v and H / (1 + v H), one entry per document."""
-        H = self.model.newton_step(scores + self.base, self._u, self._u_q)
+        H = self.model.newton_step(scores + self.offset, self._u, self._u_q)
         return -self._u / self.model.v, self.model.curvature(H)
 
 
-class _PartLikelihood:
-    """The pooled likelihood of the folds' held-out clicks; it keeps v and s2 up to date."""
-
-    def __init__(self, cells: ClickCells, rows: PartRows) -> None:
-        null = fit_hierarchy(cells, np.ones((rows.n_shown, 1)))
-        self.base, self.model = float(null.weights[0]), null.model
-        self.null = float(null.log_likelihood)
-        self.objectives: list[HierarchicalObjective] = []
-        self._effects: Effects = null.effects
-        self._n = rows.n_shown
-
-    def value(self, scores: FloatArray) -> float:
-        offset = scores[: self._n] + self.base
-        self._effects = self.model.modes(offset, self._effects, steps=6, tolerance=1e-3)
-        total = float(self._effects.log_likelihood.sum()) - self.null
-        self.model = next_variances(self.model, self._effects)
-        for objective in self.objectives:
-            objective.model = Hierarchy(objective.model.cells, self.model.v, self.model.s2)
-        return total
-
-
 @dataclass(frozen=True, eq=False)
-class Likelihood:
-    """f, with the constant and the variances of its model."""
+class Clicks:
+    """The clicks of the shown rows: all of them, and those outside each fold.
 
-    trees: CrossFitted
-    base: float
-    model: Hierarchy
+    Parameters
+    ----------
+    training : for each fold the cells of the other queries, and which rows they are of
+    null : the fit of a constant
+    """
+
+    cells: ClickCells
+    training: list[tuple[ClickCells, IntArray]]
+    null: HierarchyFit
+
+    @classmethod
+    def of(cls, cells: ClickCells, rows: PartRows, folds: FoldTraining) -> "Clicks":
+        """Of all rows that were shown."""
+        fold = np.zeros(cells.n_queries, dtype=np.int64)
+        fold[rows.query] = folds.fold
+        training = [cells.take_queries(fold != k) for k in range(folds.n_folds)]
+        return cls(cells, training, fit_hierarchy(cells, np.ones((cells.n_documents, 1))))
 
 
-def click_part(
-    cells: ClickCells,
-    rows: PartRows,
-    training: FoldTraining,
+def click_trees(
+    clicks: Clicks,
+    folds: FoldTraining,
     sessions: float,
-    params: dict[str, Any],
-) -> Likelihood:
-    """f: trees on the marginal likelihood, their number by the held-out one (per session)."""
-    held_out = _PartLikelihood(cells, rows)
-    query_fold = np.zeros(rows.n_queries, dtype=np.int64)
-    query_fold[rows.query] = training.fold
-    for k in range(training.n_folds):
-        own, _ = cells.take_queries(query_fold != k)
-        model = Hierarchy(own, held_out.model.v, held_out.model.s2)
-        held_out.objectives.append(HierarchicalObjective(model, held_out.base))
-    trees = training.grow(
-        held_out.objectives,
-        lambda scores: held_out.value(scores) / sessions,
-        what="learning from clicks",
-        among=rows.shown,
-        params=params,
-        patience=PATIENCE,
-    )
-    return Likelihood(trees, held_out.base, held_out.model)
+    *,
+    begin: Hierarchy | None = None,
+    line: "Line | None" = None,
+) -> tuple[CrossFitted, Hierarchy]:
+    """x, or s with the line that its trees begin at; and its model, which begins at `begin`.
 
-
-def mean_log_rank(log: ClickLog, rows: PartRows) -> FloatArray:
-    """(rows,) L of each row, by the lists of the ranker in use; experiments say nothing of it."""
-    usual = baseline_lists(log)
-    lists = log.take(usual) if np.any(usual) else log
-    count = lists.row_count
-    n = sum_by(lists.document, count, log.n_documents)
-    logs = sum_by(lists.document, count * np.log(lists.position), log.n_documents)
-    sessions = sum_by(lists.query, lists.sessions, log.n_queries)
-    length = sum_by(lists.query, lists.sessions * _ends(lists), log.n_queries)
-    end = length / np.maximum(sessions, 1)
-    candidates = np.bincount(log.doc_query, minlength=log.n_queries).astype(float)
-    below = np.maximum(candidates - end, 1.0)
-    mean_below = (gammaln(end + below + 1) - gammaln(end + 1)) / below
-    q = log.doc_query
-    missed = np.maximum(sessions[q] - n, 0.0)
-    total = (logs + missed * mean_below[q]) / np.maximum(sessions[q], 1)
-    return np.where(sessions[q] > 0, total, mean_below[q])[rows.document]
-
-
-def _ends(lists: ClickLog) -> FloatArray:
-    """(lists,) the lowest position of each."""
-    return np.maximum.reduceat(lists.position, lists.indptr[:-1]).astype(float)
-
-
-def old_ranker_part(L: FloatArray, rows: PartRows, training: FoldTraining) -> CrossFitted:
-    """pi: trees on -L, centred in each query, as no order depends on a query's mean."""
-    w = rows.weight
-    mean = sum_by(rows.query, w * L, rows.n_queries) / sum_by(rows.query, w, rows.n_queries)
-    target = mean[rows.query] - L
+    Held-out clicks choose the number of trees; at each look v and s2 take a scoring step.
+    """
+    cells, base = clicks.cells, float(clicks.null.weights[0])
+    start = np.full(cells.n_documents, base) if line is None else line.base + line.scores
+    n, model, effects = cells.n_documents, begin or clicks.null.model, clicks.null.effects
+    objectives = []
+    for k, (own, rows) in enumerate(clicks.training):
+        offset = np.full(len(rows), base) if line is None else line.base + line.by_fold[k][rows]
+        objectives.append(HierarchicalObjective(replace(model, cells=own), offset))
 
     def value(scores: FloatArray) -> float:
-        return 1 - float(np.sum(w * (target - scores) ** 2) / max(np.sum(w * target**2), 1e-12))
+        nonlocal model, effects
+        effects = model.modes(start[:n] + scores[:n], effects, steps=6, tolerance=1e-3)
+        model = next_variances(model, effects)
+        for each in objectives:
+            each.model = replace(model, cells=each.model.cells)
+        return float(effects.log_likelihood.sum() - clicks.null.log_likelihood) / sessions
 
-    return training.grow(
-        "regression", value, what="imitating the old ranker", label=target, weight=w,
-        among=rows.of_some_queries(SMOOTH_QUERIES),
-        most=min(SMOOTH_TREES, training.options.n_trees), params=SMOOTH, patience=PATIENCE,
+    trees = folds.grow(
+        objectives, value, what="learning from clicks", among=np.arange(n), patience=PATIENCE,
+        params={**small_trees(folds.params), "extra_trees": line is None},
+        fewest=FEWEST if line is None else 0,
     )  # fmt: skip
+    return trees, model
 
 
-def imitation_correlation(old: CrossFitted) -> float:
-    """The correlation of pi with what it imitates, on queries that it has not seen."""
-    return float(np.sqrt(max(0.0, *old.tried.values)))
-
-
-def support_part(rows: PartRows, training: FoldTraining) -> CrossFitted:
-    """rho: trees on whether a row was shown; scores are probabilities."""
-    shown, w = rows.is_shown, rows.weight
-
-    def value(scores: FloatArray) -> float:
-        p = np.clip(scores, 1e-6, 1 - 1e-6)
-        return float(np.sum(w * np.log(np.where(shown > 0, p, 1 - p))) / np.sum(w))
-
-    return training.grow(
-        "binary", value, what="learning what is shown", label=shown, weight=w,
-        among=rows.of_some_queries(SMOOTH_QUERIES),
-        most=min(SMOOTH_TREES, training.options.n_trees), params=SMOOTH, patience=PATIENCE,
-    )  # fmt: skip
-
-
-# The linear part of the stacked learner: what clicks say, by one weight for each feature.
-#
-#     c ~ Bin(n, alpha_k sigmoid(eta_i) + beta_k),   eta_i = base + w'z(x_i) + u_q + u_i,
-#
-# with w ~ N(0, 1/penalty). z are the features between their 1% and 99% points, standardised over
-# the shown documents; a missing one is 0. The penalty is the one that makes clicks of queries
-# likely that w has not seen. With few queries a line says more than trees: with 50 to 70 of them
-# (OHSUMED, MSLR; 10 and 100 sessions each) NDCG@10 of the whole learner was .387 with it and .368
-# without, the mean of eight logs.
+# The line l(x) = w'z(x) that s begins at, by the same likelihood with w ~ N(0, 1/penalty). z are
+# the features between their 1% and 99% points, standardised over the shown documents; a missing one
+# is 0. The penalty is the one that makes held-out clicks likely.
 #
 # w'z is a sum over features, so that a tree for each of them says the same in steps: the learner
 # stays one booster.
 
-PENALTIES = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
+PENALTIES = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0)
 _EDGES = (1.0, 99.0)  # percent
 _FARTHEST = 4.0  # standard deviations
 _ROUNDS = 12
@@ -425,19 +227,22 @@ class Scale:
 
 
 @dataclass(frozen=True, eq=False)
-class LinearPart:
+class Line:
     """w and what it says.
 
     Parameters
     ----------
-    weights, scale : (d,) the mean over the folds; z
-    terms : (rows, d) w_j z_j, whose sum over features is the score
-    scores : (rows,) by the weights that have not seen the row's query
+    weights, scale : (d,) w, the mean over the folds; z
+    terms : (rows, d) w_j z_j
+    by_fold : (folds, rows) what the weights of each fold say
+    scores : (rows,) of each row by the weights that have not seen its query
     """
 
+    base: float
     weights: FloatArray
     scale: Scale
     terms: FloatArray
+    by_fold: FloatArray
     scores: FloatArray
     penalty: float
 
@@ -447,45 +252,78 @@ class LinearPart:
         return [step_tree(j, features[:, j], weight * self.terms[:, j], _STEPS) for j in counts]
 
 
-def linear_part(
-    cells: ClickCells, rows: PartRows, folds: FoldTraining, model: Hierarchy
-) -> LinearPart:
-    """w, cross-fitted; `model` gives the variances of the effects."""
+def line_of(clicks: Clicks, rows: PartRows, folds: FoldTraining, model: Hierarchy) -> Line:
+    """w of the penalty that held-out clicks choose; `model` has the variances of the effects."""
     n = rows.n_shown
     scale = Scale.of(rows.features[:n])
     z = scale(rows.features)
-    query_fold = np.zeros(rows.n_queries, dtype=np.int64)
-    query_fold[rows.query] = folds.fold
 
-    def path(k: int) -> list[FloatArray]:
-        own, document = cells.take_queries(query_fold != k)
-        return _path(own, z[:n][document], (model.v, model.s2))
+    def path(fold: tuple[ClickCells, IntArray]) -> list[FloatArray]:
+        cells, own = fold
+        return _path(replace(model, cells=cells), z[own])
 
-    paths = side_by_side(path, range(folds.n_folds), n_threads=folds.options.n_threads)
+    paths = side_by_side(path, clicks.training, n_threads=folds.options.n_threads)
 
-    def held_out(at: int) -> tuple[FloatArray, HierarchyFit]:
-        own = np.empty(len(z))
-        for k, weights in enumerate(paths):
-            asked = folds.fold == k
-            own[asked] = z[asked] @ weights[at]
-        return own, slopes(cells, [own[:n]])
+    def tried(at: int) -> tuple[float, Line]:
+        w = np.mean([each[at] for each in paths], axis=0)
+        by_fold = np.stack([z @ each[at][1:] for each in paths])
+        scores = by_fold[folds.fold, np.arange(len(z))]
+        value = float(model.modes(w[0] + scores[:n]).log_likelihood.sum())
+        line = Line(float(w[0]), w[1:], scale, z * w[1:], by_fold, scores, PENALTIES[at])
+        return value, line
 
-    tried = side_by_side(held_out, range(len(PENALTIES)), n_threads=folds.options.n_threads)
-    at = max(range(len(PENALTIES)), key=lambda at: tried[at][1].log_likelihood)
-    weights = np.mean([each[at] for each in paths], axis=0)
-    return LinearPart(weights, scale, z * weights, tried[at][0], PENALTIES[at])
+    return max((tried(at) for at in range(len(PENALTIES))), key=lambda each: each[0])[1]
 
 
-def _path(cells: ClickCells, z: FloatArray, variances: tuple[float, float]) -> list[FloatArray]:
-    """w of each penalty, the strongest first: each begins where the last one ended."""
+def _path(model: Hierarchy, z: FloatArray) -> list[FloatArray]:
+    """(1 + d,) base and w of each penalty, the strongest first; each begins at the last."""
     X, found = np.column_stack([np.ones(len(z)), z]), []
     fit: HierarchyFit | None = None
     for penalty in PENALTIES:
-        precision = np.full(X.shape[1], penalty)
-        precision[0] = 0.0
         fit = fit_hierarchy(
-            cells, X, start=fit, variances=variances, prior_precision=precision.tolist(),
-            rounds=_ROUNDS,
+            model.cells, X, start=fit, variances=(model.v, model.s2), rounds=_ROUNDS,
+            prior_precision=[0.0, *[penalty] * z.shape[1]],
         )  # fmt: skip
-        found.append(fit.weights[1:])
+        found.append(fit.weights)
     return found
+
+
+# ---- pi: the old ranker
+
+
+def mean_log_rank(log: ClickLog, rows: PartRows) -> FloatArray:
+    """(rows,) L of each row, by the lists of the ranker in use; experiments say nothing of it."""
+    usual = baseline_lists(log)
+    lists = log.take(usual) if np.any(usual) else log
+    count = lists.row_count
+    n = sum_by(lists.document, count, log.n_documents)
+    logs = sum_by(lists.document, count * np.log(lists.position), log.n_documents)
+    sessions = sum_by(lists.query, lists.sessions, log.n_queries)
+    ends = np.maximum.reduceat(lists.position, lists.indptr[:-1]).astype(float)
+    length = sum_by(lists.query, lists.sessions * ends, log.n_queries)
+    end = length / np.maximum(sessions, 1)
+    candidates = np.bincount(log.doc_query, minlength=log.n_queries).astype(float)
+    below = np.maximum(candidates - end, 1.0)
+    mean_below = (gammaln(end + below + 1) - gammaln(end + 1)) / below
+    q = log.doc_query
+    missed = np.maximum(sessions[q] - n, 0.0)
+    total = (logs + missed * mean_below[q]) / np.maximum(sessions[q], 1)
+    return np.where(sessions[q] > 0, total, mean_below[q])[rows.document]
+
+
+def old_ranker(log: ClickLog, rows: PartRows, folds: FoldTraining) -> tuple[CrossFitted, float]:
+    """(pi, r): trees on -L, centred in each query, and their correlation with it where held out."""
+    L = mean_log_rank(log, rows)
+    target = (sum_by(rows.query, L) / np.bincount(rows.query))[rows.query] - L
+    spread = max(float(np.sum(target**2)), 1e-12)
+
+    def value(scores: FloatArray) -> float:
+        return 1 - float(np.sum((target - scores) ** 2)) / spread
+
+    trees = folds.grow(
+        "regression", value, what="imitating the old ranker", label=target,
+        most=min(SMOOTH_TREES, folds.options.n_trees), patience=PATIENCE,
+        params=small_trees(folds.params, LONG_STEPS),
+    )  # fmt: skip
+    length = np.sqrt(spread * max(float(np.sum(trees.scores**2)), 1e-12))
+    return trees, max(0.0, float(target @ trees.scores) / length)

@@ -19,7 +19,7 @@ from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError
 from untilt.facts import Fact, note, warning
 from untilt.rankers import learning_data
-from untilt.rankers.stacked.learner import StackedFit, fit_stacked
+from untilt.rankers.stacked.learner import OLD_RANKER, StackedFit, fit_stacked
 from untilt.rankers.trees import objectives
 from untilt.rankers.trees.boosting import Boosted, boost, check_features
 from untilt.rankers.trees.crossfit import TreesTried
@@ -55,12 +55,12 @@ class AutoChoice:
     ----------
     picked : "stacked", "labels", or the method that it fell back to
     reason : why, as a fact
-    estimates : DCG@10 per session of f, of the old ranker's imitation and of both stacked, by
-        clicks of queries that their trees have not seen; of what is served on `valid` where given
+    estimates : DCG@10 per session of the parts and of all stacked, by clicks of queries that their
+        trees have not seen; of what is served on `valid` where given
     weights : share of each part in the served score, by the spread that it gives the score
-    stacking : b, k, b0 and kappa of the score A, and the variances v and s2 of the effects
+    stacking : b, k_x and k_s of the score A, and the variances v and s2 of the effects
     trees : of each part, with the held-out value by the number of trees
-    support : documents that were shown, candidates that never were, and the mean of rho over each
+    support : documents that were shown, and candidates that never were
     curve : whether the given curve is as steep as clicks on documents that moved say
     blend_scale : not kept: files of untilt 0.2 hold it
     """
@@ -92,7 +92,7 @@ class AutoChoice:
 
 @method(
     "objective", "auto", options={"weighting": "auto"},
-    title="Stacked learner", order=35, cost=8.0, drop=100, needs=("bias",),
+    title="Stacked learner", order=35, cost=5.0, drop=100, needs=("bias",),
     choose=("train", "select", "run", "usual"), public=False,
     note="boosted trees on what clicks say and on what the old ranker knew, weighed by held-out "
     "clicks",
@@ -138,7 +138,7 @@ class StackedRanker:
             STACKED_SENTENCE(**_told(fitted)),
             _estimates(log, fitted, training, valid),
             weights=_shares(fitted),
-            stacking=_stacking(fitted),
+            stacking=fitted.stack,
             trees=fitted.trees,
             support=_support(fitted),
             curve=_curve(log, training),
@@ -159,38 +159,19 @@ def _fallback(
 
 
 def _told(fitted: StackedFit) -> dict[str, float]:
-    shares, support = _shares(fitted), _support(fitted)
-    return {
-        "old_ranker": shares["old ranker"],
-        "clicks": 1 - shares["old ranker"],
-        "unshown": support["unshown"] / (support["shown"] + support["unshown"]),
-    }
+    of_old, support = _shares(fitted)[OLD_RANKER], _support(fitted)
+    unshown = support["unshown"] / sum(support.values())
+    return {"old_ranker": of_old, "clicks": 1 - of_old, "unshown": unshown}
 
 
 def _shares(fitted: StackedFit) -> dict[str, float]:
     """The spread that each part gives to the served score, as shares of their sum."""
-    spread = {name: float(np.std(own)) for name, own in fitted.contributions.items()}
-    total = max(sum(spread.values()), 1e-12)
-    return {name: each / total for name, each in spread.items()}
-
-
-def _stacking(fitted: StackedFit) -> dict[str, float]:
-    weights = fitted.stack
-    return {
-        "b": weights.b, "k": weights.k, "b0": weights.b0, "kappa": weights.kappa,
-        "v": fitted.model.v, "s2": fitted.model.s2,
-    }  # fmt: skip
+    total = max(sum(fitted.spread.values()), 1e-12)
+    return {name: each / total for name, each in fitted.spread.items()}
 
 
 def _support(fitted: StackedFit) -> dict[str, float]:
-    rows = fitted.rows
-    rho = np.ones(len(rows.query)) if fitted.support is None else fitted.support.scores
-    n = rows.n_shown
-    unshown = rho[n:].mean() if rows.n_unshown else 0.0
-    return {
-        "shown": float(n), "unshown": float(rows.n_unshown),
-        "rho of shown": float(rho[:n].mean()), "rho of unshown": float(unshown),
-    }  # fmt: skip
+    return {"shown": float(fitted.rows.n_shown), "unshown": float(fitted.rows.n_unshown)}
 
 
 def _curve(log: ClickLog, training: objectives.TreeTraining) -> Fact:
@@ -209,7 +190,7 @@ def _estimates(
         judge = held_out_clicks(log, of_positions(training.bias))
         number = np.zeros(log.n_documents, dtype=np.int64)
         number[fitted.rows.document] = np.arange(len(fitted.rows.document))
-        scores = {name: own[number[judge.document]] for name, own in fitted.held_out.items()}
+        scores = {name: own[number[judge.document]] for name, own in fitted.scores.items()}
     else:
         judge = (
             held_out_labels(valid)

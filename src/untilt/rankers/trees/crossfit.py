@@ -155,8 +155,8 @@ class FoldTraining:
         what: str,
         among: IntArray | None = None,
         label: FloatArray | None = None,
-        weight: FloatArray | None = None,
         most: int | None = None,
+        fewest: int = 1,
         params: dict[str, Any] | None = None,
         patience: tuple[int, float] = PATIENCE,
     ) -> CrossFitted:
@@ -165,11 +165,12 @@ class FoldTraining:
         Parameters
         ----------
         objectives : one per fold, over the rows of `training_rows`; or a name of LightGBM's, for
-            which `label` and `weight` (rows,) are needed
+            which `label` (rows,) is needed
         value : of (rows,) scores, each by the booster that has not seen its query; more is better.
             None grows the most trees and keeps them all
         among : the rows to train on, all where not given
         most : the most trees, those of the options where not given
+        fewest : the fewest trees; 0 tries none as well
         params : over the parameters of the options
         patience : trees without a better value before the training ends, and as a share of all
         """
@@ -179,51 +180,10 @@ class FoldTraining:
         options["objective"] = objectives if isinstance(objectives, str) else "none"
         most = self.options.n_trees if most is None else most
         try:
-            folds = [
-                _Fold(self, k, options, objectives, among, label, weight)
-                for k in range(self.n_folds)
-            ]
-            return self._grown(folds, value, most, what, patience)
+            folds = [_Fold(self, k, options, objectives, among, label) for k in range(self.n_folds)]
+            return self._grown(folds, value, (min(fewest, most), most), what, patience)
         except LightGBMError as error:
             raise refused(error, options) from error
-
-    def grow_once(
-        self, objective: TreeObjective, among: IntArray, n_trees: int, params: dict[str, Any]
-    ) -> CrossFitted:
-        """One booster on all folds together; its scores are those of rows that it has seen."""
-        import lightgbm
-
-        _be_quiet(self.n_threads)
-        train = self._data.subset(among.tolist(), self._quiet).construct()
-        own = {"num_threads": self.n_threads, "metric": "none", "objective": "none"}
-        options = {**self.params, **params, **own}
-        booster = lightgbm.Booster(options, train)
-        trained_on_all = len(among) == len(self.fold)
-        if not trained_on_all:
-            every = self._data.subset(list(range(len(self.fold))), self._quiet).construct()
-            booster.add_valid(every, "all")
-        for _ in range(n_trees):
-            booster.update(fobj=objective)
-        scores = np.empty(len(self.fold))
-        scores[among if trained_on_all else slice(None)] = _scores_of(
-            booster, of_training=trained_on_all
-        )
-        return CrossFitted((booster,), TreesTried((), (), n_trees), scores)
-
-    def regress(
-        self, target: FloatArray, n_trees: int, params: dict[str, Any]
-    ) -> "lightgbm.Booster":
-        """Trees on a target by least squares over all rows, with parameters over the others."""
-        import lightgbm
-
-        _be_quiet(self.n_threads)
-        every = self._data.subset(list(range(len(self.fold))), self._quiet).construct()
-        every.set_label(target)
-        own = {"num_threads": self.n_threads, "objective": "regression"}
-        booster = lightgbm.Booster({**self.params, **params, **own}, every)
-        for _ in range(n_trees):
-            booster.update()
-        return booster
 
     @property
     def _quiet(self) -> dict[str, Any]:
@@ -235,32 +195,37 @@ class FoldTraining:
         self,
         folds: "list[_Fold]",
         value: Callable[[FloatArray], float] | None,
-        most: int,
+        bounds: tuple[int, int],
         what: str,
         patience: tuple[int, float],
     ) -> CrossFitted:
-        scores, best_scores = np.zeros(len(self.fold)), np.zeros(len(self.fold))
+        fewest, most = bounds
+        scores = np.zeros(len(self.fold))
+        so_far, best, best_scores, highest = 0, 0, scores.copy(), -np.inf
         trees: list[int] = []
         values: list[float] = []
-        best = 0
+
+        def look() -> None:
+            nonlocal best, best_scores, highest
+            if value is not None:
+                trees.append(so_far)
+                values.append(float(value(scores)))
+            if value is None or (so_far >= fewest and values[-1] > highest):
+                best, best_scores = so_far, scores.copy()
+                highest = -np.inf if value is None else values[-1]
+
+        if fewest == 0:
+            look()
         with progress(what, total=most) as advance:
-            while not trees or trees[-1] < most:
-                so_far = trees[-1] if trees else 0
+            while so_far < most and so_far - best < max(patience[0], patience[1] * so_far):
                 step = min(STEP, most - so_far)
                 grown = side_by_side(partial(_grow, step), folds, n_threads=self.options.n_threads)
                 for fold, own in zip(folds, grown, strict=True):
                     scores[fold.held_out] = own
-                trees.append(so_far + step)
+                so_far += step
                 advance(step)
-                if value is None:
-                    best, best_scores = trees[-1], scores
-                    continue
-                values.append(float(value(scores)))
-                if values[-1] > max(values[:-1], default=-np.inf):
-                    best, best_scores = trees[-1], scores.copy()
-                if trees[-1] - best >= max(patience[0], patience[1] * trees[-1]):
-                    break
-        tried = TreesTried(tuple(trees[: len(values)]), tuple(values), best)
+                look()
+        tried = TreesTried(tuple(trees), tuple(values), best)
         return CrossFitted(tuple(fold.booster for fold in folds), tried, best_scores)
 
 
@@ -306,7 +271,6 @@ class _Fold:
         objectives: Sequence[TreeObjective] | str,
         among: IntArray | None,
         label: FloatArray | None,
-        weight: FloatArray | None,
     ) -> None:
         import lightgbm
 
@@ -315,8 +279,6 @@ class _Fold:
         train = training._data.subset(rows.tolist(), training._quiet).construct()
         if label is not None:
             train.set_label(label[rows])
-        if weight is not None:
-            train.set_weight(weight[rows])
         self._objective = None if isinstance(objectives, str) else objectives[held_out]
         self.booster = lightgbm.Booster(params, train)
         self.held_out = np.flatnonzero(training.fold == held_out)
@@ -330,18 +292,15 @@ class _Fold:
         return _scores_of(self.booster)
 
 
-def _scores_of(booster: "lightgbm.Booster", *, of_training: bool = False) -> FloatArray:
-    """Of the rows that were added to a booster, or that it is trained on, as far as it is grown."""
+def _scores_of(booster: "lightgbm.Booster") -> FloatArray:
+    """Of the rows that were added to a booster, as far as it is grown."""
     seen: list[FloatArray] = []
 
     def look(scores: FloatArray, _: object) -> tuple[str, float, bool]:
         seen.append(np.array(scores, dtype=float))
         return "look", 0.0, True
 
-    if of_training:
-        booster.eval_train(look)
-    else:
-        booster.eval_valid(look)
+    booster.eval_valid(look)
     return seen[0]
 
 

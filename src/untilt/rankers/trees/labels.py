@@ -115,12 +115,12 @@ def ips_objective(
     "objective", "posterior-label", options={"objective": "posterior-label"},
     title="Posterior label", order=61, cost=5.0, needs=("bias",),
     choose=("train", "select", "run"), public=False,
-    note="LambdaMART on relevance as the position-based model sees it after the clicks",
+    note="boosted trees on relevance as the position-based model sees it after the clicks",
 )  # fmt: skip
 def posterior_objective(
     lists: learning_data.TrainingLists, training: objectives.TreeTraining
 ) -> objectives.TreeObjective:
-    """Lambdas on posterior labels: a cross-fitted likelihood model and the counts, combined."""
+    """Softmax of posterior labels: a cross-fitted likelihood model and the counts, combined."""
     curves = learning_data.affine_curves(of_positions(training.bias), lists.depth)
     if not lists.label.any():
         raise learning_data.nothing_to_learn()
@@ -128,7 +128,7 @@ def posterior_objective(
     labels, _ = posterior_labels(
         relevance_estimates(learning_data.click_counts(lists), *curves), prior
     )
-    return objectives.label_objective(lists, labels, training.lambdas, two_sided=True)
+    return objectives.softmax_objective(lists, labels, training.lambdas)
 
 
 def cross_fitted_relevance(
