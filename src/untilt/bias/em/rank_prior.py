@@ -1,0 +1,426 @@
+r"""Relevance with a prior by rank: what the ranker of the log thought of a document counts.
+
+    c_ik ~ Bin(n_ik, alpha_k sigmoid(eta_i) + beta_k),
+    eta_i ~ N(base + b z_i + u_q, v),    u_q ~ N(0, s2),
+
+with z_i = -(mean of log rank over the sessions that showed i), centred over documents. base, b, v
+and s2 maximise the marginal likelihood of the clicks, with log v, log s2, b ~ N(0, 1.5^2) where
+clicks say nothing. b = 0 is the prior by query alone. eta_i and u_q are integrated by quadrature,
+each document on points of its own. The gradient is Fisher's identity: with E the posterior mean
+and r = eta_i - base - b z_i - u_q,
+
+    d/dbase = sum E[r] / v         d/d log v  = sum (E[r^2] / v - 1) / 2
+    d/db    = sum z_i E[r] / v     d/d log s2 = sum_q (E[u_q^2] / s2 - 1) / 2
+    d/d log alpha_k = sum_i E[(c_ik / p - (n_ik - c_ik) / (1 - p)) alpha_k sigmoid(eta_i)].
+
+The last line fits the curve along. z_i is a random effect with the group mean of its covariate
+([mundlak1978]_): documents that never move tell only log theta_k - b log k, documents that moved
+tell theta, and b makes the two agree. Where nothing moves theta and b are not identified. With
+b = 0 the curve would take up all that the ranker knew.
+
+Errors are clustered by query, H^-1 (sum_q g_q g_q') H^-1, with H by differences of the gradient.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
+
+import numpy as np
+from scipy.optimize import minimize
+
+from untilt._core import ragged
+from untilt._core.arrays import FloatArray, IntArray, sum_by
+from untilt._core.statistics import effective_units
+from untilt._core.threads import Share, parallel_kernel
+from untilt.bias.curve import POSITION_BASED, PositionBias
+from untilt.bias.estimator import BiasEstimator, counts_to, require_several
+from untilt.bias.harvesting.harvesting import SAME_RELEVANCE
+from untilt.bias.log_ratios import MAXIMUM, NO_MAXIMUM, from_log_ratios, larger_error
+from untilt.data.clicklog import ClickLog
+from untilt.data.counts import PositionCounts
+from untilt.errors import IdentifiabilityError
+from untilt.facts import joined, note
+
+LINEAR = note("bias.rank-prior", "the logit of relevance is linear in the mean log rank")()
+RANKER_KNEW = note(
+    "bias.ranker-knew",
+    "the logit of relevance falls by {b:.2f} +- {error:.2f} for each unit of log rank",
+)
+
+_RANGE = 12.0  # no logit of a relevance is further from 0: exp(12) sessions would be needed to tell
+_POINTS, _NODES = 48, 21  # of the quadrature over eta_i and over u_q
+_DROP = 18.0  # points where the likelihood is below exp(-18) of its largest are left out
+_HYPER = 1.5
+_EDGE = 1e-9  # p is kept this far from 0 and 1
+_NEGLIGIBLE = 30.0  # exp(-30) of the largest term of a sum is left out
+_LEAST_MOVED = 20.0  # clicks on documents that moved; fewer tell nothing
+_OWN = 4  # parameters before the curve's: base, b, log v, log s2
+_LOW = (-_RANGE, -9.0, np.log(0.04), np.log(0.01))
+_HIGH = (_RANGE, 9.0, np.log(25.0), np.log(25.0))
+
+
+class Documents(NamedTuple):
+    """Clicks of documents, those of a query side by side.
+
+    query_ptr : (queries + 1,); indptr : (documents + 1,) cells of each document
+    impressions, clicks, place : (cells,), place an index into alpha and beta
+    z : (documents,) minus the mean log rank of each, centred
+    """
+
+    query_ptr: IntArray
+    indptr: IntArray
+    impressions: FloatArray
+    clicks: FloatArray
+    place: IntArray
+    z: FloatArray
+
+    @classmethod
+    def of(cls, cells: PositionCounts) -> Self:
+        """The documents of these counts."""
+        n = cells.impressions
+        z = -cells.by_document(n * np.log(cells.position)) / cells.by_document(n)
+        sizes = np.unique(cells.query, return_counts=True)[1]
+        return cls(
+            ragged.indptr_of(sizes), cells.indptr, n, cells.clicks,
+            cells.position_index.astype(np.int64), z - z.mean(),
+        )  # fmt: skip
+
+    @property
+    def query(self) -> IntArray:
+        """(documents,) the query of each."""
+        return ragged.list_of_row(self.query_ptr)
+
+    def table(self, eta: FloatArray, alpha: FloatArray, beta: FloatArray) -> FloatArray:
+        """(documents, points) log p(clicks of the document | logit), at several logits of each."""
+        out = np.zeros(eta.shape)
+        _table(len(eta), *self[1:5], alpha, beta, np.ascontiguousarray(eta), out)
+        return out
+
+
+@dataclass(frozen=True)
+class LogitModel:
+    """eta_i ~ N(base + b z_i + u_q, v), u_q ~ N(0, s2)."""
+
+    base: float
+    v: float
+    s2: float
+    b: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """(documents, points) points of eta, and the log-likelihood there with the points' weights."""
+
+    documents: Documents
+    eta: FloatArray
+    log_likelihood: FloatArray
+
+    def posterior(self, model: LogitModel) -> "Posterior":
+        """What the clicks say under this model."""
+        nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+        n, q = len(self.eta), len(self.documents.query_ptr) - 1
+        u = np.sqrt(model.s2) * nodes
+        evidence, r, r2, u2 = np.zeros(q), np.zeros(n), np.zeros(n), np.zeros(q)
+        p = np.zeros_like(self.eta)
+        _posterior(
+            q, self.documents.query_ptr, self.eta, self.log_likelihood,
+            model.base + model.b * self.documents.z, model.v, u, np.log(weights / weights.sum()),
+            np.empty((n, _NODES)), evidence, r, r2, u2, p,
+        )  # fmt: skip
+        return Posterior(evidence, r, r2, u2, p)
+
+
+class Posterior(NamedTuple):
+    """log p(clicks) and E[u^2] by query; E[r], E[r^2] and p(eta at its points) by document."""
+
+    log_evidence: FloatArray
+    r: FloatArray
+    r2: FloatArray
+    u2: FloatArray
+    p: FloatArray
+
+
+def likelihood_tables(documents: Documents, alpha: FloatArray, beta: FloatArray) -> Tables:
+    """Points where the likelihood of each document is not negligible: as fine as its clicks tell.
+
+    The trapezoid rule on equal points: its error vanishes with a smooth function that falls to 0.
+    """
+    n = len(documents.z)
+    low, high = np.full(n, -_RANGE), np.full(n, _RANGE)
+    for _ in range(5):  # each time at most _POINTS / 3 times finer
+        step = (high - low) / (_POINTS - 1)
+        table = documents.table(np.linspace(low, high, _POINTS, axis=1), alpha, beta)
+        inside = table > table.max(axis=1, keepdims=True) - _DROP
+        first, last = inside.argmax(axis=1), _POINTS - 1 - inside[:, ::-1].argmax(axis=1)
+        new = low + step * np.maximum(first - 1, 0), low + step * np.minimum(last + 1, _POINTS - 1)
+        narrowed = np.max((high - low) / (new[1] - new[0]), initial=1.0)
+        low, high = new
+        if narrowed < 1.5:
+            break
+    eta = np.linspace(low, high, _POINTS, axis=1)
+    return Tables(documents, eta, documents.table(eta, alpha, beta) + _log_weights(eta))
+
+
+def _log_weights(eta: FloatArray) -> FloatArray:
+    weight = np.repeat(eta[:, 1:2] - eta[:, :1], eta.shape[1], axis=1)
+    weight[:, [0, -1]] /= 2
+    return np.log(weight)
+
+
+@dataclass(frozen=True, eq=False)
+class PriorFit:
+    """The model of the greatest evidence.
+
+    alpha : (places,) the curve, fitted along or as it was given
+    covariance, sessions : of base, b, log v, log s2 and the logs of alpha after the first: clustered
+        by query, and of sessions alone. Zero for what was not fitted
+    log_evidence : of all clicks; converged, steps, residual : how the search ended
+    """
+
+    model: LogitModel
+    alpha: FloatArray
+    covariance: FloatArray
+    sessions: FloatArray
+    log_evidence: float
+    converged: bool
+    steps: int
+    residual: float
+
+
+class Likelihood:
+    """Log evidence and its gradient by (base, b, log v, log s2, log alpha_2..K), by query.
+
+    Points of eta stay where they are, so that the value is smooth in all parameters.
+    """
+
+    def __init__(
+        self, documents: Documents, alpha: FloatArray, beta: FloatArray, *, joint: bool
+    ) -> None:
+        self.tables = likelihood_tables(documents, alpha, beta)
+        self.documents, self.alpha, self.beta, self.joint = documents, alpha, beta, joint
+        self.query = documents.query
+
+    def curve(self, point: FloatArray) -> FloatArray:
+        """alpha of these parameters."""
+        return np.append(1.0, np.exp(point[_OWN:])) if self.joint else self.alpha
+
+    def scores(self, point: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """(queries,) log evidence and (queries, parameters) its gradient."""
+        model, alpha, tables, documents = model_of(point), self.curve(point), self.tables, self.documents
+        if self.joint:
+            table = documents.table(tables.eta, alpha, self.beta) + _log_weights(tables.eta)
+            tables = Tables(documents, tables.eta, table)
+        found = tables.posterior(model)
+        q = len(documents.query_ptr) - 1
+        by_document = (found.r / model.v, documents.z * found.r / model.v,
+                       (found.r2 / model.v - 1) / 2)  # fmt: skip
+        columns = [sum_by(self.query, each, q) for each in by_document]
+        columns.append((found.u2 / model.s2 - 1) / 2)
+        if self.joint:
+            out = np.zeros(len(documents.place))
+            _slopes(len(tables.eta), *documents[1:5], alpha, self.beta, tables.eta, found.p, out)
+            K = len(alpha)
+            cell = self.query[ragged.list_of_row(documents.indptr)] * K + documents.place
+            columns.extend(sum_by(cell, out, q * K).reshape(q, K).T[1:])
+        return found.log_evidence, np.column_stack(columns)
+
+    def cost(self, point: FloatArray) -> tuple[float, FloatArray]:
+        """Minus the log posterior of the parameters, and its gradient."""
+        value, slopes = self.scores(point)
+        known = np.where((np.arange(len(point)) > 0) & (np.arange(len(point)) < _OWN), point, 0.0)
+        penalty = 0.5 * float(np.sum(known**2)) / _HYPER**2
+        return penalty - float(value.sum()), known / _HYPER**2 - slopes.sum(axis=0)
+
+
+def model_of(point: FloatArray) -> LogitModel:
+    """Of base, b, log v and log s2."""
+    base, b, v, s2 = (float(each) for each in point[:_OWN])
+    return LogitModel(base, float(np.exp(v)), float(np.exp(s2)), b)
+
+
+def fit_prior(
+    documents: Documents,
+    alpha: FloatArray,
+    beta: FloatArray,
+    *,
+    by_rank: bool = True,
+    joint: bool = False,
+) -> PriorFit:
+    """The model of the greatest evidence; `joint` fits alpha along, from this start."""
+    exposed = float(np.sum(documents.impressions * alpha[documents.place]))
+    rate = np.clip(float(np.sum(documents.clicks)) / max(exposed, 1e-9), 0.02, 0.98)
+    curve = np.log(alpha[1:]) if joint else np.empty(0)
+    point = np.concatenate([[np.log(rate / (1 - rate)), 0.0, 0.0, -1.0], curve])
+    low = np.concatenate([_LOW, curve * 0 - _RANGE])
+    high = np.concatenate([_HIGH, curve * 0 + _RANGE])
+    if not by_rank or not np.ptp(documents.z) > 0:
+        low[1] = high[1] = 0.0
+    for _ in range(2 if joint else 1):  # anew where the first curve puts the points
+        target = Likelihood(documents, alpha, beta, joint=joint)
+        found = minimize(
+            target.cost, point, jac=True, method="L-BFGS-B",
+            bounds=list(zip(low, high, strict=True)), options={"maxiter": 300, "ftol": 1e-10},
+        )  # fmt: skip
+        point, alpha = found.x, target.curve(found.x)
+    free = (point > low + 1e-6) & (point < high - 1e-6)
+    covariance, sessions = _errors(target, point, free)
+    value, slopes = target.scores(point)
+    residual = float(np.abs(target.cost(point)[1][free]).max()) / max(documents.clicks.sum(), 1.0)
+    return PriorFit(
+        model_of(point), alpha, covariance, sessions, float(value.sum()), residual < 1e-3,
+        int(found.nit), residual,
+    )  # fmt: skip
+
+
+def _errors(target: Likelihood, point: FloatArray, free: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """(parameters, parameters) covariance clustered by query, and H^-1; 0 where not free."""
+    at = np.flatnonzero(free)
+    rows = []
+    for each in at:
+        step = np.zeros(len(point))
+        step[each] = 1e-3
+        change = target.cost(point + step)[1] - target.cost(point - step)[1]
+        rows.append(change[at] / 2e-3)
+    H = np.array(rows)
+    inverse = np.linalg.pinv((H + H.T) / 2, hermitian=True)
+    g = target.scores(point)[1][:, at]
+    found = np.zeros((2, len(point), len(point)))
+    found[:, at[:, None], at] = inverse @ (g.T @ g) @ inverse, inverse
+    return found[0], found[1]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class RankPrior(BiasEstimator):
+    r"""Curve and relevance together, with a prior by rank for what the ranker knew; see the module.
+
+    Right under the position-based model where the logit of relevance is linear in the mean log rank
+    of a document, up to a normal error. Needs clicks on documents that moved.
+
+    Parameters
+    ----------
+    depth, level : as in `AllPairs`
+    """
+
+    depth: int | None = None
+    level: float = 0.95
+    fit_: PriorFit = field(init=False)
+
+    def _estimate(self, log: ClickLog) -> PositionBias:
+        cells = counts_to(log, self.depth)
+        require_several(cells.depth)
+        _require_moved(cells)
+        documents = Documents.of(cells)
+        start = np.arange(1.0, cells.depth + 1) ** -0.7
+        fit = self.fit_ = fit_prior(documents, start, np.zeros(cells.depth), joint=True)
+        K, q = cells.depth, len(documents.query_ptr) - 1
+        by_query, sessions = np.zeros((2, K, K))
+        by_query[1:, 1:], sessions[1:, 1:] = (
+            each[_OWN:, _OWN:] for each in (fit.covariance, fit.sessions)
+        )
+        clicks = sum_by(documents.query[cells.document_index], cells.clicks, q)
+        effective = np.full(K, effective_units(clicks[clicks > 0]))
+        errors = larger_error(by_query, q, sessions, effective)
+        ended = MAXIMUM if fit.converged else NO_MAXIMUM
+        told = RANKER_KNEW(b=fit.model.b, error=float(np.sqrt(fit.covariance[1, 1])))
+        return from_log_ratios(
+            np.log(fit.alpha),
+            errors,
+            level=self.level,
+            method="RankPrior",
+            assumes=(POSITION_BASED, SAME_RELEVANCE, LINEAR),
+            status=joined(ended(steps=fit.steps, residual=fit.residual), told, errors.rule),
+        )
+
+
+def _require_moved(cells: PositionCounts) -> None:
+    """Raise where too few clicks are on documents that were shown at several positions."""
+    moved = cells.clicks[(np.diff(cells.indptr) > 1)[cells.document_index]].sum()
+    if moved < _LEAST_MOVED:
+        raise IdentifiabilityError(
+            f"a curve cannot be fitted along with what the ranker knew: {moved:,.0f} clicks are on "
+            f"documents that were shown at several positions, and {_LEAST_MOVED:g} are needed. "
+            "Without them any steepness fits. Give a curve, such as that of an experiment."
+        )
+
+
+@parallel_kernel(error_model="numpy")
+def _table(
+    mine: Share, indptr: IntArray, n: FloatArray, c: FloatArray, place: IntArray,
+    alpha: FloatArray, beta: FloatArray, eta: FloatArray, out: FloatArray,
+) -> None:  # fmt: skip
+    for i in range(mine[0], mine[1]):
+        for point in range(eta.shape[1]):
+            g = 1.0 / (1.0 + np.exp(-eta[i, point]))
+            total = 0.0
+            for cell in range(indptr[i], indptr[i + 1]):
+                k = place[cell]
+                p = min(max(alpha[k] * g + beta[k], _EDGE), 1.0 - _EDGE)
+                if c[cell] > 0.0:
+                    total += c[cell] * np.log(p)
+                if n[cell] > c[cell]:
+                    total += (n[cell] - c[cell]) * np.log1p(-p)
+            out[i, point] = total
+
+
+@parallel_kernel(error_model="numpy")
+def _slopes(
+    mine: Share, indptr: IntArray, n: FloatArray, c: FloatArray, place: IntArray,
+    alpha: FloatArray, beta: FloatArray, eta: FloatArray, density: FloatArray, out: FloatArray,
+) -> None:  # fmt: skip
+    """(cells,) expected derivative of the log-likelihood by log alpha."""
+    for i in range(mine[0], mine[1]):
+        for point in range(eta.shape[1]):
+            if density[i, point] < 1e-13:
+                continue
+            g = 1.0 / (1.0 + np.exp(-eta[i, point]))
+            for cell in range(indptr[i], indptr[i + 1]):
+                k = place[cell]
+                p = alpha[k] * g + beta[k]
+                if p < _EDGE or p > 1.0 - _EDGE:
+                    continue
+                slope = (c[cell] / p - (n[cell] - c[cell]) / (1.0 - p)) * alpha[k] * g
+                out[cell] += density[i, point] * slope
+
+
+@parallel_kernel(error_model="numpy")
+def _posterior(
+    mine: Share, query_ptr: IntArray, eta: FloatArray, table: FloatArray, centre: FloatArray,
+    v: float, u: FloatArray, log_weight: FloatArray, given: FloatArray, evidence: FloatArray,
+    r: FloatArray, r2: FloatArray, u2: FloatArray, p: FloatArray,
+) -> None:  # fmt: skip
+    """`given` (documents, nodes) becomes log p(clicks of i | u_q)."""
+    points, nodes = eta.shape[1], len(u)
+    density = 0.5 * np.log(2 * np.pi * v)
+    for q in range(mine[0], mine[1]):
+        weight = log_weight.copy()
+        for i in range(query_ptr[q], query_ptr[q + 1]):
+            for m in range(nodes):
+                top = -np.inf
+                for point in range(points):
+                    x = eta[i, point] - centre[i] - u[m]
+                    top = max(top, table[i, point] - 0.5 * x * x / v)
+                total = 0.0
+                for point in range(points):
+                    x = eta[i, point] - centre[i] - u[m]
+                    e = table[i, point] - 0.5 * x * x / v - top
+                    if e > -_NEGLIGIBLE:
+                        total += np.exp(e)
+                given[i, m] = top + np.log(total) - density
+                weight[m] += given[i, m]
+        top = weight.max()
+        weight = np.exp(weight - top)
+        total = weight.sum()
+        evidence[q] = top + np.log(total)
+        weight /= total
+        u2[q] = np.sum(weight * u * u)
+        for m in range(nodes):
+            if weight[m] < 1e-13:
+                continue
+            for i in range(query_ptr[q], query_ptr[q + 1]):
+                for point in range(points):
+                    x = eta[i, point] - centre[i] - u[m]
+                    e = table[i, point] - 0.5 * x * x / v - density - given[i, m]
+                    if e > -_NEGLIGIBLE:
+                        share = weight[m] * np.exp(e)
+                        p[i, point] += share
+                        r[i] += share * x
+                        r2[i] += share * x * x
