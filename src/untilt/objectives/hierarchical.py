@@ -100,16 +100,6 @@ class ClickCells:
         mean = self.by_query(values * shown) / np.maximum(self.by_query(shown), 1.0)
         return np.asarray(values, dtype=float) - self.of_queries(mean)
 
-    def log_likelihoods(self, eta: FloatArray) -> FloatArray:
-        """(documents, points) log p(clicks of the document | logit), at several logits of each."""
-        out = np.zeros(eta.shape)
-        at = np.ascontiguousarray(eta, dtype=float)
-        _likelihood_table(
-            len(self.order), self.order, self.indptr, self.impressions, self.clicks, self.place,
-            self.alpha, self.beta, at, out,
-        )  # fmt: skip
-        return out
-
     def take_queries(self, keep: BoolArray) -> tuple["ClickCells", IntArray]:
         """The cells of these queries, and which of the caller's documents are left, in order.
 
@@ -420,19 +410,6 @@ def _log_likelihood(
         if n[cell] > c[cell]:
             total += (n[cell] - c[cell]) * np.log1p(-p)
     return total
-
-
-@parallel_kernel(error_model="numpy")
-def _likelihood_table(
-    mine: Share, order: IntArray, indptr: IntArray, n: FloatArray, c: FloatArray, place: IntArray,
-    alpha: FloatArray, beta: FloatArray, eta: FloatArray, out: FloatArray,
-) -> None:  # fmt: skip
-    for at in range(mine[0], mine[1]):
-        i = order[at]
-        for point in range(eta.shape[1]):
-            out[i, point] = _log_likelihood(
-                indptr[at], indptr[at + 1], n, c, place, alpha, beta, eta[i, point]
-            )
 
 
 @parallel_kernel(error_model="numpy")

@@ -171,9 +171,10 @@ class PriorFit:
     """The model of the greatest evidence.
 
     alpha : (places,) the curve, fitted along or as it was given
-    covariance, sessions : of base, b, log v, log s2 and the logs of alpha after the first: clustered
-        by query, and of sessions alone. Zero for what was not fitted
-    log_evidence : of all clicks; converged, steps, residual : how the search ended
+    covariance, sessions : of base, b, log v, log s2 and log alpha_2..K: clustered by query, and of
+        sessions alone. Zero for what was not fitted
+    log_evidence : of all clicks
+    converged, steps, residual : how the search ended
     """
 
     model: LogitModel
@@ -205,7 +206,12 @@ class Likelihood:
 
     def scores(self, point: FloatArray) -> tuple[FloatArray, FloatArray]:
         """(queries,) log evidence and (queries, parameters) its gradient."""
-        model, alpha, tables, documents = model_of(point), self.curve(point), self.tables, self.documents
+        model, alpha, tables, documents = (
+            model_of(point),
+            self.curve(point),
+            self.tables,
+            self.documents,
+        )
         if self.joint:
             table = documents.table(tables.eta, alpha, self.beta) + _log_weights(tables.eta)
             tables = Tables(documents, tables.eta, table)
@@ -263,15 +269,17 @@ def fit_prior(
         point, alpha = found.x, target.curve(found.x)
     free = (point > low + 1e-6) & (point < high - 1e-6)
     covariance, sessions = _errors(target, point, free)
-    value, slopes = target.scores(point)
+    value = target.scores(point)[0]
     residual = float(np.abs(target.cost(point)[1][free]).max()) / max(documents.clicks.sum(), 1.0)
     return PriorFit(
-        model_of(point), alpha, covariance, sessions, float(value.sum()), residual < 1e-3,
+        model_of(point), alpha, covariance, sessions, float(value.sum()), bool(residual < 1e-3),
         int(found.nit), residual,
     )  # fmt: skip
 
 
-def _errors(target: Likelihood, point: FloatArray, free: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _errors(
+    target: Likelihood, point: FloatArray, free: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """(parameters, parameters) covariance clustered by query, and H^-1; 0 where not free."""
     at = np.flatnonzero(free)
     rows = []
