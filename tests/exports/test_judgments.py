@@ -7,8 +7,8 @@ import pytest
 from tests.rankers.conftest import pbm_log
 
 import untilt as ut
-from untilt.errors import OptionError
 from untilt.bias.em.rank_prior import LogitModel, likelihood_tables
+from untilt.errors import OptionError
 from untilt.exports.judgments import documents_of
 from untilt.objectives.hierarchical import click_cells
 
