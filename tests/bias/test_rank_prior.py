@@ -126,5 +126,5 @@ def test_nothing_moves():
         ut.click_judgments(still.log)
     curve = ut.PositionBias(THETA, relative=False)
     found = ut.click_judgments(still.log, curve)
-    error = np.corrcoef(found.relevance, still.truth[found.doc_id])[0, 1]
-    assert error > 0.8
+    agreement = np.corrcoef(found.relevance, still.truth[found.doc_id])[0, 1]
+    assert agreement > 0.8
