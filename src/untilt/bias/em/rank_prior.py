@@ -28,7 +28,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from untilt._core import ragged
-from untilt._core.arrays import FloatArray, IntArray, sum_by
+from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.statistics import effective_units
 from untilt._core.threads import Share, parallel_kernel
 from untilt.bias.curve import POSITION_BASED, PositionBias
@@ -278,7 +278,7 @@ def fit_prior(
 
 
 def _errors(
-    target: Likelihood, point: FloatArray, free: FloatArray
+    target: Likelihood, point: FloatArray, free: BoolArray
 ) -> tuple[FloatArray, FloatArray]:
     """(parameters, parameters) covariance clustered by query, and H^-1; 0 where not free."""
     at = np.flatnonzero(free)
@@ -346,7 +346,8 @@ def _require_moved(cells: PositionCounts) -> None:
         raise IdentifiabilityError(
             f"a curve cannot be fitted along with what the ranker knew: {moved:,.0f} clicks are on "
             f"documents that were shown at several positions, and {_LEAST_MOVED:g} are needed. "
-            "Without them any steepness fits. Give a curve, such as that of an experiment."
+            "Without them any steepness fits. Give a curve, such as that of an experiment "
+            "(⟦bias=...|--bias FILE, or --bias power-law:1⟧)."
         )
 
 
