@@ -7,7 +7,7 @@ import pytest
 from tests.rankers.conftest import pbm_log
 
 import untilt as ut
-from untilt.bias.em.rank_prior import LogitModel, likelihood_tables
+from untilt.bias.em.rank_prior import LogitModel, points_of, posterior
 from untilt.errors import OptionError
 from untilt.exports.judgments import documents_of
 from untilt.objectives.hierarchical import click_cells
@@ -87,7 +87,7 @@ def test_a_document_is_integrated_as_a_fine_grid_does():
         evidence += inside[0] * inside[1] * np.exp(-0.5 * each**2 / model.s2)
     evidence *= (u[1] - u[0]) / np.sqrt(2 * np.pi * model.s2)
     expected = np.log(evidence) + log_p.max(axis=1).sum()
-    found = likelihood_tables(documents, alpha, beta).posterior(model)
+    found = posterior(documents, points_of(documents, alpha, beta), alpha, beta, model)
     assert found.log_evidence.sum() == pytest.approx(expected, abs=2e-3)
 
 

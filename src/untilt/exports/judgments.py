@@ -39,7 +39,8 @@ from untilt.bias.em.rank_prior import (
     PriorFit,
     RankPrior,
     fit_prior,
-    likelihood_tables,
+    points_of,
+    posterior,
 )
 from untilt.bias.estimator import check_clicks
 from untilt.bias.given import BiasLike, as_position_bias
@@ -209,11 +210,12 @@ def _posteriors(
     cells: ClickCells, z: FloatArray, model: LogitModel, level: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """(documents,) mean, and the ends of the interval, of the relevance, in the order of cells."""
-    tables = likelihood_tables(documents_of(cells, z), cells.alpha, cells.beta)
-    p = tables.posterior(model).p
+    documents = documents_of(cells, z)
+    eta = points_of(documents, cells.alpha, cells.beta)
+    p = posterior(documents, eta, cells.alpha, cells.beta, model).p
     tail = (1 - level) / 2
-    low, high = (_sigmoid(_quantile(tables.eta, p, each)) for each in (tail, 1 - tail))
-    return np.sum(p * _sigmoid(tables.eta), axis=1), low, high
+    low, high = (_sigmoid(_quantile(eta, p, each)) for each in (tail, 1 - tail))
+    return np.sum(p * _sigmoid(eta), axis=1), low, high
 
 
 def _sigmoid(x: FloatArray) -> FloatArray:

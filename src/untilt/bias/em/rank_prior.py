@@ -28,7 +28,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from untilt._core import ragged
-from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
+from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt._core.statistics import effective_units
 from untilt._core.threads import Share, parallel_kernel
 from untilt.bias.curve import POSITION_BASED, PositionBias
@@ -38,7 +38,7 @@ from untilt.bias.log_ratios import MAXIMUM, NO_MAXIMUM, from_log_ratios, larger_
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts
 from untilt.errors import IdentifiabilityError
-from untilt.facts import joined, note
+from untilt.facts import Fact, joined, note
 
 LINEAR = note("bias.rank-prior", "the logit of relevance is linear in the mean log rank")()
 RANKER_KNEW = note(
@@ -54,8 +54,11 @@ _EDGE = 1e-9  # p is kept this far from 0 and 1
 _NEGLIGIBLE = 30.0  # exp(-30) of the largest term of a sum is left out
 _LEAST_MOVED = 20.0  # clicks on documents that moved; fewer tell nothing
 _OWN = 4  # parameters before the curve's: base, b, log v, log s2
-_LOW = (-_RANGE, -9.0, np.log(0.04), np.log(0.01))
-_HIGH = (_RANGE, 9.0, np.log(25.0), np.log(25.0))
+_BOUNDS = (
+    ((-_RANGE, -9.0, np.log(0.04), np.log(0.01)), -_RANGE),
+    ((_RANGE, 9.0, np.log(25.0), np.log(25.0)), _RANGE),
+)
+_CONVERGED = 1e-3  # of all clicks: the largest gradient
 
 
 class Documents(NamedTuple):
@@ -92,7 +95,7 @@ class Documents(NamedTuple):
     def table(self, eta: FloatArray, alpha: FloatArray, beta: FloatArray) -> FloatArray:
         """(documents, points) log p(clicks of the document | logit), at several logits of each."""
         out = np.zeros(eta.shape)
-        _table(len(eta), *self[1:5], alpha, beta, np.ascontiguousarray(eta), out)
+        _table(len(eta), *self[1:5], alpha, beta, eta, out)
         return out
 
 
@@ -106,43 +109,38 @@ class LogitModel:
     b: float = 0.0
 
 
-@dataclass(frozen=True, eq=False)
-class Tables:
-    """(documents, points) points of eta, and the log-likelihood there with the points' weights."""
-
-    documents: Documents
-    eta: FloatArray
-    log_likelihood: FloatArray
-
-    def posterior(self, model: LogitModel) -> "Posterior":
-        """What the clicks say under this model."""
-        nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
-        n, q = len(self.eta), len(self.documents.query_ptr) - 1
-        u = np.sqrt(model.s2) * nodes
-        evidence, r, r2, u2 = np.zeros(q), np.zeros(n), np.zeros(n), np.zeros(q)
-        p = np.zeros_like(self.eta)
-        _posterior(
-            q, self.documents.query_ptr, self.eta, self.log_likelihood,
-            model.base + model.b * self.documents.z, model.v, u, np.log(weights / weights.sum()),
-            np.empty((n, _NODES)), evidence, r, r2, u2, p,
-        )  # fmt: skip
-        return Posterior(evidence, r, r2, u2, p)
-
-
 class Posterior(NamedTuple):
     """log p(clicks) and E[u^2] by query; E[r], E[r^2] and p(eta at its points) by document."""
 
     log_evidence: FloatArray
+    u2: FloatArray
     r: FloatArray
     r2: FloatArray
-    u2: FloatArray
     p: FloatArray
 
 
-def likelihood_tables(documents: Documents, alpha: FloatArray, beta: FloatArray) -> Tables:
-    """Points where the likelihood of each document is not negligible: as fine as its clicks tell.
+def posterior(
+    documents: Documents, eta: FloatArray, alpha: FloatArray, beta: FloatArray, model: LogitModel
+) -> Posterior:
+    """What the clicks say under this model; `eta` as in `points_of`."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+    n, q = len(eta), len(documents.query_ptr) - 1
+    found = Posterior(*np.zeros((2, q)), *np.zeros((2, n)), np.zeros_like(eta))
+    weight = np.repeat(eta[:, 1:2] - eta[:, :1], _POINTS, axis=1)
+    weight[:, [0, -1]] /= 2
+    _posterior(
+        q, documents.query_ptr, eta, documents.table(eta, alpha, beta) + np.log(weight),
+        model.base + model.b * documents.z, model.v, np.sqrt(model.s2) * nodes,
+        np.log(weights / weights.sum()), np.empty((n, _NODES)), *found,
+    )  # fmt: skip
+    return found
 
-    The trapezoid rule on equal points: its error vanishes with a smooth function that falls to 0.
+
+def points_of(documents: Documents, alpha: FloatArray, beta: FloatArray) -> FloatArray:
+    """(documents, points) logits where the likelihood of each document is not negligible.
+
+    As fine as its clicks tell. The trapezoid rule on equal points: its error vanishes with a smooth
+    function that falls to 0.
     """
     n = len(documents.z)
     low, high = np.full(n, -_RANGE), np.full(n, _RANGE)
@@ -156,14 +154,7 @@ def likelihood_tables(documents: Documents, alpha: FloatArray, beta: FloatArray)
         low, high = new
         if narrowed < 1.5:
             break
-    eta = np.linspace(low, high, _POINTS, axis=1)
-    return Tables(documents, eta, documents.table(eta, alpha, beta) + _log_weights(eta))
-
-
-def _log_weights(eta: FloatArray) -> FloatArray:
-    weight = np.repeat(eta[:, 1:2] - eta[:, :1], eta.shape[1], axis=1)
-    weight[:, [0, -1]] /= 2
-    return np.log(weight)
+    return np.ascontiguousarray(np.linspace(low, high, _POINTS, axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,68 +164,55 @@ class PriorFit:
     alpha : (places,) the curve, fitted along or as it was given
     covariance, sessions : of base, b, log v, log s2 and log alpha_2..K: clustered by query, and of
         sessions alone. Zero for what was not fitted
-    log_evidence : of all clicks
-    converged, steps, residual : how the search ended
+    scores : (queries, parameters) the gradient of each query
+    log_evidence : of all clicks; ending : of the search
     """
 
     model: LogitModel
     alpha: FloatArray
     covariance: FloatArray
     sessions: FloatArray
+    scores: FloatArray
     log_evidence: float
-    converged: bool
-    steps: int
-    residual: float
+    ending: Fact
 
 
+@dataclass(frozen=True, eq=False)
 class Likelihood:
-    """Log evidence and its gradient by (base, b, log v, log s2, log alpha_2..K), by query.
+    """Log evidence and its gradient by (base, b, log v, log s2), and log alpha_2..K if there.
 
     Points of eta stay where they are, so that the value is smooth in all parameters.
     """
 
-    def __init__(
-        self, documents: Documents, alpha: FloatArray, beta: FloatArray, *, joint: bool
-    ) -> None:
-        self.tables = likelihood_tables(documents, alpha, beta)
-        self.documents, self.alpha, self.beta, self.joint = documents, alpha, beta, joint
-        self.query = documents.query
+    documents: Documents
+    eta: FloatArray
+    alpha: FloatArray
+    beta: FloatArray
 
     def curve(self, point: FloatArray) -> FloatArray:
         """alpha of these parameters."""
-        return np.append(1.0, np.exp(point[_OWN:])) if self.joint else self.alpha
+        return np.append(1.0, np.exp(point[_OWN:])) if len(point) > _OWN else self.alpha
 
     def scores(self, point: FloatArray) -> tuple[FloatArray, FloatArray]:
         """(queries,) log evidence and (queries, parameters) its gradient."""
-        model, alpha, tables, documents = (
-            model_of(point),
-            self.curve(point),
-            self.tables,
-            self.documents,
-        )
-        if self.joint:
-            table = documents.table(tables.eta, alpha, self.beta) + _log_weights(tables.eta)
-            tables = Tables(documents, tables.eta, table)
-        found = tables.posterior(model)
-        q = len(documents.query_ptr) - 1
-        by_document = (found.r / model.v, documents.z * found.r / model.v,
-                       (found.r2 / model.v - 1) / 2)  # fmt: skip
-        columns = [sum_by(self.query, each, q) for each in by_document]
+        documents, alpha, model = self.documents, self.curve(point), model_of(point)
+        found = posterior(documents, self.eta, alpha, self.beta, model)
+        q, K, query = len(documents.query_ptr) - 1, len(alpha), documents.query
+        r, r2 = found.r / model.v, found.r2 / model.v
+        columns = [sum_by(query, each, q) for each in (r, documents.z * r, (r2 - 1) / 2)]
         columns.append((found.u2 / model.s2 - 1) / 2)
-        if self.joint:
-            out = np.zeros(len(documents.place))
-            _slopes(len(tables.eta), *documents[1:5], alpha, self.beta, tables.eta, found.p, out)
-            K = len(alpha)
-            cell = self.query[ragged.list_of_row(documents.indptr)] * K + documents.place
-            columns.extend(sum_by(cell, out, q * K).reshape(q, K).T[1:])
+        if len(point) > _OWN:
+            slope = np.zeros(len(documents.place))
+            _slopes(len(query), *documents[1:5], alpha, self.beta, self.eta, found.p, slope)
+            cell = query[ragged.list_of_row(documents.indptr)] * K + documents.place
+            columns.extend(sum_by(cell, slope, q * K).reshape(q, K).T[1:])
         return found.log_evidence, np.column_stack(columns)
 
     def cost(self, point: FloatArray) -> tuple[float, FloatArray]:
         """Minus the log posterior of the parameters, and its gradient."""
         value, slopes = self.scores(point)
-        known = np.where((np.arange(len(point)) > 0) & (np.arange(len(point)) < _OWN), point, 0.0)
-        penalty = 0.5 * float(np.sum(known**2)) / _HYPER**2
-        return penalty - float(value.sum()), known / _HYPER**2 - slopes.sum(axis=0)
+        known = np.concatenate([[0.0], point[1:_OWN] / _HYPER, 0 * point[_OWN:]])
+        return 0.5 * float(known @ known) - float(value.sum()), known / _HYPER - slopes.sum(axis=0)
 
 
 def model_of(point: FloatArray) -> LogitModel:
@@ -256,44 +234,33 @@ def fit_prior(
     rate = np.clip(float(np.sum(documents.clicks)) / max(exposed, 1e-9), 0.02, 0.98)
     curve = np.log(alpha[1:]) if joint else np.empty(0)
     point = np.concatenate([[np.log(rate / (1 - rate)), 0.0, 0.0, -1.0], curve])
-    low = np.concatenate([_LOW, curve * 0 - _RANGE])
-    high = np.concatenate([_HIGH, curve * 0 + _RANGE])
+    low, high = (np.concatenate([own, curve * 0 + end]) for own, end in _BOUNDS)
     if not by_rank or not np.ptp(documents.z) > 0:
         low[1] = high[1] = 0.0
-    for _ in range(2 if joint else 1):  # anew where the first curve puts the points
-        target = Likelihood(documents, alpha, beta, joint=joint)
+    for _ in range(1 + joint):  # again on the points that suit the fitted curve
+        target = Likelihood(documents, points_of(documents, alpha, beta), alpha, beta)
         found = minimize(
             target.cost, point, jac=True, method="L-BFGS-B",
             bounds=list(zip(low, high, strict=True)), options={"maxiter": 300, "ftol": 1e-10},
         )  # fmt: skip
         point, alpha = found.x, target.curve(found.x)
-    free = (point > low + 1e-6) & (point < high - 1e-6)
-    covariance, sessions = _errors(target, point, free)
-    value = target.scores(point)[0]
-    residual = float(np.abs(target.cost(point)[1][free]).max()) / max(documents.clicks.sum(), 1.0)
-    return PriorFit(
-        model_of(point), alpha, covariance, sessions, float(value.sum()), bool(residual < 1e-3),
-        int(found.nit), residual,
-    )  # fmt: skip
+    free = np.flatnonzero((point > low + 1e-6) & (point < high - 1e-6))
+    value, g = target.scores(point)
+    inverse = np.linalg.pinv(_curvature(target, point)[np.ix_(free, free)], hermitian=True)
+    covariance, sessions = np.zeros((2, len(point), len(point)))
+    covariance[np.ix_(free, free)] = inverse @ (g.T @ g)[np.ix_(free, free)] @ inverse
+    sessions[np.ix_(free, free)] = inverse
+    residual = float(np.abs(target.cost(point)[1][free]).max()) / float(documents.clicks.sum())
+    ended = MAXIMUM if residual < _CONVERGED else NO_MAXIMUM
+    ending = ended(steps=int(found.nit), residual=residual)
+    return PriorFit(model_of(point), alpha, covariance, sessions, g, float(value.sum()), ending)
 
 
-def _errors(
-    target: Likelihood, point: FloatArray, free: BoolArray
-) -> tuple[FloatArray, FloatArray]:
-    """(parameters, parameters) covariance clustered by query, and H^-1; 0 where not free."""
-    at = np.flatnonzero(free)
-    rows = []
-    for each in at:
-        step = np.zeros(len(point))
-        step[each] = 1e-3
-        change = target.cost(point + step)[1] - target.cost(point - step)[1]
-        rows.append(change[at] / 2e-3)
-    H = np.array(rows)
-    inverse = np.linalg.pinv((H + H.T) / 2, hermitian=True)
-    g = target.scores(point)[1][:, at]
-    found = np.zeros((2, len(point), len(point)))
-    found[:, at[:, None], at] = inverse @ (g.T @ g) @ inverse, inverse
-    return found[0], found[1]
+def _curvature(target: Likelihood, point: FloatArray) -> FloatArray:
+    """Second derivatives of the cost, by central differences of the gradient."""
+    steps = 1e-3 * np.eye(len(point))
+    H = np.array([target.cost(point + h)[1] - target.cost(point - h)[1] for h in steps]) / 2e-3
+    return (H + H.T) / 2
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -327,7 +294,6 @@ class RankPrior(BiasEstimator):
         clicks = sum_by(documents.query[cells.document_index], cells.clicks, q)
         effective = np.full(K, effective_units(clicks[clicks > 0]))
         errors = larger_error(by_query, q, sessions, effective)
-        ended = MAXIMUM if fit.converged else NO_MAXIMUM
         told = RANKER_KNEW(b=fit.model.b, error=float(np.sqrt(fit.covariance[1, 1])))
         return from_log_ratios(
             np.log(fit.alpha),
@@ -335,7 +301,7 @@ class RankPrior(BiasEstimator):
             level=self.level,
             method="RankPrior",
             assumes=(POSITION_BASED, SAME_RELEVANCE, LINEAR),
-            status=joined(ended(steps=fit.steps, residual=fit.residual), told, errors.rule),
+            status=joined(fit.ending, told, errors.rule),
         )
 
 
@@ -394,7 +360,7 @@ def _slopes(
 def _posterior(
     mine: Share, query_ptr: IntArray, eta: FloatArray, table: FloatArray, centre: FloatArray,
     v: float, u: FloatArray, log_weight: FloatArray, given: FloatArray, evidence: FloatArray,
-    r: FloatArray, r2: FloatArray, u2: FloatArray, p: FloatArray,
+    u2: FloatArray, r: FloatArray, r2: FloatArray, p: FloatArray,
 ) -> None:  # fmt: skip
     """`given` (documents, nodes) becomes log p(clicks of i | u_q)."""
     points, nodes = eta.shape[1], len(u)
