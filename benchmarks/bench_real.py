@@ -19,7 +19,7 @@ import pandas as pd
 from _harness import save, table
 
 import untilt as ut
-from untilt.bias.em.rank_prior import RankPrior
+from untilt.bias.em.rank_prior import joint_curve
 
 MOVED, LEAST = 1.5, (5, 20)
 RESAMPLES = 1000
@@ -44,7 +44,7 @@ def curves(log: ut.ClickLog) -> Curves:
         "AllPairs": ut.AllPairs().fit(log).bias_,
         "RegressionEM": ut.RegressionEM(**counted).fit(log).bias_,
         "TrustEM": ut.TrustEM(**counted).fit(log).bias_,
-        "joint": RankPrior().fit(log).bias_,
+        "joint": joint_curve(log),
     }
 
 

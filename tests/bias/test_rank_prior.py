@@ -10,8 +10,8 @@ from untilt.bias.em.rank_prior import (
     Documents,
     Likelihood,
     LogitModel,
-    RankPrior,
     fit_prior,
+    joint_curve,
     points_of,
     posterior,
 )
@@ -50,17 +50,24 @@ def made():
     return ranked_log()
 
 
+def joint(log):
+    cells = position_counts(log)
+    return fit_prior(Documents.of(cells), np.ones(6), np.zeros(6), joint=True)
+
+
 @pytest.fixture(scope="module")
 def fitted(made):
-    return RankPrior().fit(made.log)
+    return joint(made.log)
 
 
-def test_the_curve_is_recovered(fitted):
-    bias = fitted.bias_
-    away = np.abs(np.log(bias.examination / THETA))[1:]
-    assert np.all(away < 4 * (bias.std_error / bias.examination)[1:])
+def test_the_curve_is_recovered(made, fitted):
+    away = np.abs(np.log(fitted.alpha / THETA))[1:]
+    assert np.all(away < 4 * np.sqrt(np.diag(fitted.covariance))[4:])
     assert np.all(away < 0.5)
-    assert fitted.fit_.ending.code == "bias.maximum"
+    assert fitted.ending.code == "bias.maximum"
+    curve = joint_curve(made.log)  # starts elsewhere
+    np.testing.assert_allclose(curve.examination, fitted.alpha, rtol=1e-3)
+    assert not curve.has_interval
 
 
 def test_the_gradient_is_that_of_the_evidence(made):
@@ -100,13 +107,13 @@ def test_expectations_are_those_of_a_fine_grid():
 
 
 def test_counts_equal_repeated_sessions(made, fitted):
-    again = RankPrior().fit(made.log.collapse())
-    np.testing.assert_allclose(again.bias_.examination, fitted.bias_.examination, rtol=1e-6)
-    np.testing.assert_allclose(again.bias_.std_error, fitted.bias_.std_error, rtol=1e-4)
+    again = joint(made.log.collapse())
+    np.testing.assert_allclose(again.alpha, fitted.alpha, rtol=1e-6)
+    np.testing.assert_allclose(np.diag(again.covariance), np.diag(fitted.covariance), rtol=1e-4)
 
 
 def test_b_is_what_the_ranker_knows():
-    knew, guessed = (RankPrior().fit(ranked_log(knows=k, seed=3).log).fit_ for k in (0.85, 0.0))
+    knew, guessed = (joint(ranked_log(knows=k, seed=3).log) for k in (0.85, 0.0))
     error = np.sqrt(guessed.covariance[1, 1])
     assert abs(guessed.model.b) < 4 * error
     assert knew.model.b > 4 * np.sqrt(knew.covariance[1, 1])
@@ -123,7 +130,7 @@ def test_without_a_prior_by_rank_the_curve_of_a_good_ranker_is_too_steep(made):
 def test_nothing_moves():
     still = ranked_log(moves=0.0, sessions=20)
     with pytest.raises(IdentifiabilityError, match="Give a curve"):
-        RankPrior().fit(still.log)
+        joint_curve(still.log)
     with pytest.raises(IdentifiabilityError, match="Give a curve"):
         ut.click_judgments(still.log)
     curve = ut.PositionBias(THETA, relative=False)

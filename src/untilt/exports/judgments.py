@@ -33,15 +33,8 @@ from untilt._core.arrays import AnyArray, FloatArray, sum_by
 from untilt._core.files import replacing
 from untilt._core.progress import progress
 from untilt._core.random import child_generator
-from untilt.bias.em.rank_prior import (
-    Documents,
-    LogitModel,
-    PriorFit,
-    RankPrior,
-    fit_prior,
-    points_of,
-    posterior,
-)
+from untilt.bias.em import rank_prior
+from untilt.bias.em.rank_prior import Documents, LogitModel, PriorFit, fit_prior
 from untilt.bias.estimator import check_clicks
 from untilt.bias.given import BiasLike, as_position_bias
 from untilt.data.clicklog import ClickLog
@@ -160,7 +153,7 @@ def click_judgments(
     log = log.without_versions()
     shown = np.flatnonzero(np.bincount(log.document, minlength=log.n_documents) > 0)
     with progress("judging documents"):
-        curve = RankPrior().fit(log).bias_ if isinstance(bias, str) and bias == JOINT else bias
+        curve = rank_prior.joint_curve(log) if isinstance(bias, str) and bias == JOINT else bias
         cells = cells_of(log, curve, shown)
         sums = (np.ones(len(log.document)), log.label, np.log(log.position))
         n, c, rank = (sum_by(log.document, log.row_count * e, log.n_documents)[shown] for e in sums)
@@ -211,8 +204,8 @@ def _posteriors(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """(documents,) mean, and the ends of the interval, of the relevance, in the order of cells."""
     documents = documents_of(cells, z)
-    eta = points_of(documents, cells.alpha, cells.beta)
-    p = posterior(documents, eta, cells.alpha, cells.beta, model).p
+    eta = rank_prior.points_of(documents, cells.alpha, cells.beta)
+    p = rank_prior.posterior(documents, eta, cells.alpha, cells.beta, model).p
     tail = (1 - level) / 2
     low, high = (_sigmoid(_quantile(eta, p, each)) for each in (tail, 1 - tail))
     return np.sum(p * _sigmoid(eta), axis=1), low, high

@@ -21,36 +21,32 @@ b = 0 the curve would take up all that the ranker knew.
 Errors are clustered by query, H^-1 (sum_q g_q g_q') H^-1, with H by differences of the gradient.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, Self
 
+import numba as nb
 import numpy as np
 from scipy.optimize import minimize
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, sum_by
-from untilt._core.statistics import effective_units
 from untilt._core.threads import Share, parallel_kernel
 from untilt.bias.curve import POSITION_BASED, PositionBias
-from untilt.bias.estimator import BiasEstimator, counts_to, require_several
+from untilt.bias.estimator import over_slots, require_several
 from untilt.bias.harvesting.harvesting import SAME_RELEVANCE
-from untilt.bias.log_ratios import MAXIMUM, NO_MAXIMUM, from_log_ratios, larger_error
+from untilt.bias.log_ratios import MAXIMUM, NO_MAXIMUM
 from untilt.data.clicklog import ClickLog
-from untilt.data.counts import PositionCounts
+from untilt.data.counts import PositionCounts, position_counts
 from untilt.errors import IdentifiabilityError
-from untilt.facts import Fact, joined, note
+from untilt.facts import Fact, note
 
 LINEAR = note("bias.rank-prior", "the logit of relevance is linear in the mean log rank")()
-RANKER_KNEW = note(
-    "bias.ranker-knew",
-    "the logit of relevance falls by {b:.2f} +- {error:.2f} for each unit of log rank",
-)
 
 _RANGE = 12.0  # no logit of a relevance is further from 0: exp(12) sessions would be needed to tell
 _POINTS, _NODES = 48, 21  # of the quadrature over eta_i and over u_q
 _DROP = 18.0  # points where the likelihood is below exp(-18) of its largest are left out
 _HYPER = 1.5
-_EDGE = 1e-9  # p is kept this far from 0 and 1
+EDGE = 1e-9  # p is kept this far from 0 and 1, so that one impossible click cannot make it 0
 _NEGLIGIBLE = 30.0  # exp(-30) of the largest term of a sum is left out
 _LEAST_MOVED = 20.0  # clicks on documents that moved; fewer tell nothing
 _OWN = 4  # parameters before the curve's: base, b, log v, log s2
@@ -162,17 +158,14 @@ class PriorFit:
     """The model of the greatest evidence.
 
     alpha : (places,) the curve, fitted along or as it was given
-    covariance, sessions : of base, b, log v, log s2 and log alpha_2..K: clustered by query, and of
-        sessions alone. Zero for what was not fitted
-    scores : (queries, parameters) the gradient of each query
+    covariance : of base, b, log v, log s2 and log alpha_2..K, clustered by query; zero for what was
+        not fitted
     log_evidence : of all clicks; ending : of the search
     """
 
     model: LogitModel
     alpha: FloatArray
     covariance: FloatArray
-    sessions: FloatArray
-    scores: FloatArray
     log_evidence: float
     ending: Fact
 
@@ -247,13 +240,12 @@ def fit_prior(
     free = np.flatnonzero((point > low + 1e-6) & (point < high - 1e-6))
     value, g = target.scores(point)
     inverse = np.linalg.pinv(_curvature(target, point)[np.ix_(free, free)], hermitian=True)
-    covariance, sessions = np.zeros((2, len(point), len(point)))
+    covariance = np.zeros((len(point), len(point)))
     covariance[np.ix_(free, free)] = inverse @ (g.T @ g)[np.ix_(free, free)] @ inverse
-    sessions[np.ix_(free, free)] = inverse
     residual = float(np.abs(target.cost(point)[1][free]).max()) / float(documents.clicks.sum())
     ended = MAXIMUM if residual < _CONVERGED else NO_MAXIMUM
     ending = ended(steps=int(found.nit), residual=residual)
-    return PriorFit(model_of(point), alpha, covariance, sessions, g, float(value.sum()), ending)
+    return PriorFit(model_of(point), alpha, covariance, float(value.sum()), ending)
 
 
 def _curvature(target: Likelihood, point: FloatArray) -> FloatArray:
@@ -263,46 +255,25 @@ def _curvature(target: Likelihood, point: FloatArray) -> FloatArray:
     return (H + H.T) / 2
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class RankPrior(BiasEstimator):
-    r"""Curve and relevance together, with a prior by rank for what the ranker knew; see the module.
+def joint_curve(log: ClickLog) -> PositionBias:
+    """The curve that is fitted along with the prior, theta_1 = 1; it has no interval.
 
-    Right under the position-based model where the logit of relevance is linear in the mean log rank
-    of a document, up to a normal error. Needs clicks on documents that moved.
-
-    Parameters
-    ----------
-    depth, level : as in `AllPairs`
+    Clustered errors covered .93 to .96 of the truth where logits are normal around what rank says
+    (50 logs of 2,250 sessions each), .87 where documents are of two grades, .90 where few moved.
     """
+    return over_slots(log, log, _joint)
 
-    depth: int | None = None
-    level: float = 0.95
-    fit_: PriorFit = field(init=False)
 
-    def _estimate(self, log: ClickLog) -> PositionBias:
-        cells = counts_to(log, self.depth)
-        require_several(cells.depth)
-        _require_moved(cells)
-        documents = Documents.of(cells)
-        start = np.arange(1.0, cells.depth + 1) ** -0.7
-        fit = self.fit_ = fit_prior(documents, start, np.zeros(cells.depth), joint=True)
-        K, q = cells.depth, len(documents.query_ptr) - 1
-        by_query, sessions = np.zeros((2, K, K))
-        by_query[1:, 1:], sessions[1:, 1:] = (
-            each[_OWN:, _OWN:] for each in (fit.covariance, fit.sessions)
-        )
-        clicks = sum_by(documents.query[cells.document_index], cells.clicks, q)
-        effective = np.full(K, effective_units(clicks[clicks > 0]))
-        errors = larger_error(by_query, q, sessions, effective)
-        told = RANKER_KNEW(b=fit.model.b, error=float(np.sqrt(fit.covariance[1, 1])))
-        return from_log_ratios(
-            np.log(fit.alpha),
-            errors,
-            level=self.level,
-            method="RankPrior",
-            assumes=(POSITION_BASED, SAME_RELEVANCE, LINEAR),
-            status=joined(fit.ending, told, errors.rule),
-        )
+def _joint(log: ClickLog) -> PositionBias:
+    cells = position_counts(log)
+    require_several(cells.depth)
+    _require_moved(cells)
+    start = np.arange(1.0, cells.depth + 1) ** -0.7
+    fit = fit_prior(Documents.of(cells), start, np.zeros(cells.depth), joint=True)
+    return PositionBias(
+        fit.alpha, method="joint", assumes=(POSITION_BASED, SAME_RELEVANCE, LINEAR),
+        status=fit.ending, estimated=True,
+    )  # fmt: skip
 
 
 def _require_moved(cells: PositionCounts) -> None:
@@ -317,6 +288,24 @@ def _require_moved(cells: PositionCounts) -> None:
         )
 
 
+@nb.njit(cache=True, nogil=True, inline="always", error_model="numpy")
+def log_likelihood(
+    begin: int, end: int, n: FloatArray, c: FloatArray, place: IntArray,
+    alpha: FloatArray, beta: FloatArray, eta: float,
+) -> float:  # fmt: skip
+    """Of the cells begin..end - 1 of one document, whose logit is eta."""
+    total = 0.0
+    g = 1.0 / (1.0 + np.exp(-min(max(eta, -30.0), 30.0)))
+    for cell in range(begin, end):
+        k = place[cell]
+        p = min(max(alpha[k] * g + beta[k], EDGE), 1.0 - EDGE)
+        if c[cell] > 0.0:
+            total += c[cell] * np.log(p)
+        if n[cell] > c[cell]:
+            total += (n[cell] - c[cell]) * np.log1p(-p)
+    return total
+
+
 @parallel_kernel(error_model="numpy")
 def _table(
     mine: Share, indptr: IntArray, n: FloatArray, c: FloatArray, place: IntArray,
@@ -324,16 +313,9 @@ def _table(
 ) -> None:  # fmt: skip
     for i in range(mine[0], mine[1]):
         for point in range(eta.shape[1]):
-            g = 1.0 / (1.0 + np.exp(-eta[i, point]))
-            total = 0.0
-            for cell in range(indptr[i], indptr[i + 1]):
-                k = place[cell]
-                p = min(max(alpha[k] * g + beta[k], _EDGE), 1.0 - _EDGE)
-                if c[cell] > 0.0:
-                    total += c[cell] * np.log(p)
-                if n[cell] > c[cell]:
-                    total += (n[cell] - c[cell]) * np.log1p(-p)
-            out[i, point] = total
+            out[i, point] = log_likelihood(
+                indptr[i], indptr[i + 1], n, c, place, alpha, beta, eta[i, point]
+            )
 
 
 @parallel_kernel(error_model="numpy")
@@ -344,14 +326,10 @@ def _slopes(
     """(cells,) expected derivative of the log-likelihood by log alpha."""
     for i in range(mine[0], mine[1]):
         for point in range(eta.shape[1]):
-            if density[i, point] < 1e-13:
-                continue
             g = 1.0 / (1.0 + np.exp(-eta[i, point]))
             for cell in range(indptr[i], indptr[i + 1]):
                 k = place[cell]
-                p = alpha[k] * g + beta[k]
-                if p < _EDGE or p > 1.0 - _EDGE:
-                    continue
+                p = min(max(alpha[k] * g + beta[k], EDGE), 1.0 - EDGE)
                 slope = (c[cell] / p - (n[cell] - c[cell]) / (1.0 - p)) * alpha[k] * g
                 out[cell] += density[i, point] * slope
 
@@ -388,8 +366,6 @@ def _posterior(
         weight /= total
         u2[q] = np.sum(weight * u * u)
         for m in range(nodes):
-            if weight[m] < 1e-13:
-                continue
             for i in range(query_ptr[q], query_ptr[q + 1]):
                 for point in range(points):
                     x = eta[i, point] - centre[i] - u[m]
