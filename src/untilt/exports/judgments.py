@@ -32,7 +32,6 @@ import numpy as np
 from untilt._core.arrays import AnyArray, FloatArray, sum_by
 from untilt._core.files import replacing
 from untilt._core.progress import progress
-from untilt._core.random import child_generator
 from untilt.bias.em import rank_prior
 from untilt.bias.em.rank_prior import Documents, LogitModel, PriorFit, fit_prior
 from untilt.bias.estimator import check_clicks
@@ -66,7 +65,7 @@ JUDGMENTS_BY_RANK = warning(
     "(⟦prior='query'|--prior query⟧ leaves it out)",
 )
 
-_FITTED_BY = 3_000  # documents, of queries drawn at random, that the prior is fitted by
+_FITTED_BY = 3_000  # documents, about, of queries that the prior is fitted by
 PRIORS, JOINT = ("rank", "query"), "joint"
 PERCENT = 100  # grades of qrels
 
@@ -186,11 +185,8 @@ def documents_of(cells: ClickCells, z: FloatArray) -> Documents:
 
 def _fitted(cells: ClickCells, z: FloatArray, prior: str) -> tuple[PriorFit, float]:
     """The model, by some queries where there are many, and what the prior by rank adds."""
-    sizes = np.diff(cells.query_ptr)
-    drawn = child_generator(0, 21).permutation(cells.n_queries)
-    keep = np.zeros(cells.n_queries, dtype=bool)
-    keep[drawn[: max(1, int(np.sum(np.cumsum(sizes[drawn]) <= _FITTED_BY)))]] = True
-    part, left = cells.take_queries(keep)
+    most = _FITTED_BY * cells.n_queries // cells.n_documents
+    part, left = cells.of_some_queries(max(1, most))
     documents = documents_of(part, z[left])
     plain = fit_prior(documents, part.alpha, part.beta, by_rank=False)
     if prior == "query":

@@ -121,7 +121,7 @@ def posterior(
     """What the clicks say under this model; `eta` as in `points_of`."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
     n, q = len(eta), len(documents.query_ptr) - 1
-    found = Posterior(*np.zeros((2, q)), *np.zeros((2, n)), np.zeros_like(eta))
+    found = Posterior(np.zeros(q), np.zeros(q), np.zeros(n), np.zeros(n), np.zeros_like(eta))
     weight = np.repeat(eta[:, 1:2] - eta[:, :1], _POINTS, axis=1)
     weight[:, [0, -1]] /= 2
     _posterior(
