@@ -65,7 +65,7 @@ JUDGMENTS_BY_RANK = warning(
     "(⟦prior='query'|--prior query⟧ leaves it out)",
 )
 
-_FITTED_BY = 3_000  # documents, about, of queries that the prior is fitted by
+_FITTED_BY = 10_000  # documents, about, of queries that the prior is fitted by
 PRIORS, JOINT = ("rank", "query"), "joint"
 PERCENT = 100  # grades of qrels
 
