@@ -475,7 +475,7 @@ def _with_experiment(audit: Audit, clicks: ClickLog, level: float) -> Audit:
             estimator = catalog.find("bias", advice.estimator).load()(**advice.options)
             wanted = session_test(production, estimator.fit(clicks).bias_)
             audit = replace(audit, sessions=wanted)
-    if not _experiments(audit) and audit.evidence is not None:
+    if not audit.interventions.is_used and audit.evidence is not None:
         with suppress(UntiltError):
             audit = replace(audit, estimators=estimator_test(clicks, audit.evidence.depth))
     if audit.interventions.is_used and audit.variation is not None:
