@@ -258,8 +258,8 @@ def _curvature(target: Likelihood, point: FloatArray) -> FloatArray:
 def joint_curve(log: ClickLog) -> PositionBias:
     """The curve that is fitted along with the prior, theta_1 = 1; it has no interval.
 
-    Clustered errors covered .93 to .96 of the truth where logits are normal around what rank says
-    (50 logs of 2,250 sessions each), .87 where documents are of two grades, .90 where few moved.
+    Clustered errors covered .93 of the truth where logits are normal around what rank says, .83
+    where documents are of two grades, .89 where few moved (benchmarks/bench_judgments.py).
     """
     return over_slots(log, log, _joint)
 
