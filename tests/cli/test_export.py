@@ -112,7 +112,7 @@ def test_judgments_are_written_with_what_they_mean(clicks, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--out", "j.json"), "judgments need the position bias"),
+        (("--out", "j.json"), "Give a curve, such as that of an experiment (--bias FILE"),
         (("--out", "j.xml", "--bias", "none"), "Got 'j.xml'"),
         (("--out", "j.csv", "--bias", "none", "--to", "qrels"), "ends in .qrels or .txt"),
         (("--out", "j.csv", "--bias", "none", "--level", "2"), "--level must lie between 0 and 1"),

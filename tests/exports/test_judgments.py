@@ -7,8 +7,9 @@ import pytest
 from tests.rankers.conftest import pbm_log
 
 import untilt as ut
+from untilt.bias.em.rank_prior import LogitModel, points_of, posterior
 from untilt.errors import OptionError
-from untilt.exports.judgments import LogitModel, likelihood_tables
+from untilt.exports.judgments import documents_of
 from untilt.objectives.hierarchical import click_cells
 
 
@@ -65,8 +66,9 @@ def test_a_document_is_integrated_as_a_fine_grid_does():
     n, c = np.array([3.0, 2000.0, 40.0]), np.array([2.0, 700.0, 0.0])
     alpha, beta = np.array([0.9, 0.4]), np.array([0.0, 0.05])
     place, document = np.array([0, 1, 1]), np.array([0, 1, 0])
-    cells = click_cells(np.zeros(2, int), document, place, n, c, alpha, beta)
-    model = LogitModel(base=-0.5, v=1.3, s2=0.4)
+    z = np.array([0.7, -0.7])
+    documents = documents_of(click_cells(np.zeros(2, int), document, place, n, c, alpha, beta), z)
+    model = LogitModel(base=-0.5, v=1.3, s2=0.4, b=0.9)
     eta, u = np.linspace(-14, 14, 20_001), np.linspace(-4, 4, 401)
     log_p = np.zeros((2, len(eta)))
     for row, d, k in zip(range(3), document, place, strict=True):
@@ -74,14 +76,19 @@ def test_a_document_is_integrated_as_a_fine_grid_does():
         log_p[d] += c[row] * np.log(p) + (n[row] - c[row]) * np.log1p(-p)
     evidence = 0.0
     for each in u:
-        prior = np.exp(-0.5 * (eta - model.base - each) ** 2 / model.v) / np.sqrt(
-            2 * np.pi * model.v
-        )
-        inside = [np.sum(np.exp(row - row.max()) * prior) * (eta[1] - eta[0]) for row in log_p]
+        inside = [
+            np.sum(
+                np.exp(row - row.max())
+                * np.exp(-0.5 * (eta - model.base - model.b * own - each) ** 2 / model.v)
+            )
+            * ((eta[1] - eta[0]) / np.sqrt(2 * np.pi * model.v))
+            for row, own in zip(log_p, z, strict=True)
+        ]
         evidence += inside[0] * inside[1] * np.exp(-0.5 * each**2 / model.s2)
     evidence *= (u[1] - u[0]) / np.sqrt(2 * np.pi * model.s2)
     expected = np.log(evidence) + log_p.max(axis=1).sum()
-    assert likelihood_tables(cells).log_evidence(model) == pytest.approx(expected, abs=2e-3)
+    found = posterior(documents, points_of(documents, alpha, beta), alpha, beta, model)
+    assert found.log_evidence.sum() == pytest.approx(expected, abs=2e-3)
 
 
 def test_the_table_of_likelihoods_is_the_binomial():
@@ -94,7 +101,8 @@ def test_the_table_of_likelihoods_is_the_binomial():
     first = 4 * np.log1p(-g[0])
     p = 0.5 * g[1] + 0.1
     second = 2 * np.log(g[1]) + 3 * np.log1p(-g[1]) + 3 * np.log(p)
-    np.testing.assert_allclose(cells.log_likelihoods(eta), [first, second])
+    table = documents_of(cells, np.zeros(2)).table(eta, cells.alpha, cells.beta)
+    np.testing.assert_allclose(table, [first, second])
 
 
 def test_more_clicks_narrow_the_interval_and_level_widens_it(many):
@@ -110,8 +118,9 @@ def test_relative_curves_and_no_curve_say_so(many):
     _, _, made = many
     small = made.log.take(np.arange(0, made.log.n_lists, 20))
     relative = ut.click_judgments(small, ut.PositionBias(made.theta))
-    assert [note.code for note in relative.notes][1:] == ["export.judgments-relative"]
-    without = ut.click_judgments(small, None)
+    by_rank = "export.judgments-by-rank"
+    assert [note.code for note in relative.notes][1:] == [by_rank, "export.judgments-relative"]
+    without = ut.click_judgments(small, None, prior="query")
     assert [note.code for note in without.notes][1:] == ["export.judgments-no-bias"]
 
 

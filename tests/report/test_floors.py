@@ -10,6 +10,7 @@ import pytest
 
 import untilt as ut
 from untilt._core.statistics import Interval
+from untilt.auditing.estimators import EstimatorTest
 from untilt.auditing.reading import ReadingTest, ReadingTests
 from untilt.auditing.sessions import HarvestedTest
 from untilt.evaluation.null_tests import NullTests
@@ -217,10 +218,10 @@ def failed_test(**changes):
     return ReadingTest(**{**usual, **changes})
 
 
-def reading_answer(decided, test, bias=None, **of_bias):
+def reading_answer(decided, test, bias=None, *, estimators=None, **of_bias):
     audit = SimpleNamespace(
         reading=ReadingTests((test,)), interventions=None, next_step=None, leaks=(), warnings=(),
-        click_rates=None, notes=(), harvested=None,
+        click_rates=None, notes=(), harvested=None, estimators=estimators,
     )  # fmt: skip
     data = decision(decided, support(), bias)
     return replace(data, audit=audit, bias=replace(data.bias, **of_bias)).answer
@@ -249,6 +250,18 @@ def test_people_who_read_otherwise_take_the_verdict_away(decided):
     assert answer.recommendation.code == "run.find-misfit-first"
     small = failed_test(ratio=1.05, low=1.02, high=1.08)  # sure, and too small to matter
     assert reading_answer(decided, small).verdict == "worse"
+
+
+def test_estimators_that_disagree_take_the_verdict_away(decided):
+    small = failed_test(ratio=1.05, low=1.02, high=1.08)
+    apart = EstimatorTest("AllPairs", "TrustEM", 1.0, 0.6, 0.01)
+    answer = reading_answer(decided, small, estimators=apart)
+    assert (answer.verdict, codes(answer.reasons)) == ("cannot tell", ["run.floor-reading"])
+    assert answer.reasons[0].fields["finding"].code == "audit.estimators-disagree"
+    agree = replace(apart, p_value=0.2)
+    assert reading_answer(decided, small, estimators=agree).verdict == "worse"
+    asked = note("run.bias-asked-for", "{estimator:method} was asked for")(estimator="TrustEM")
+    assert reading_answer(decided, small, estimators=apart, why=asked).verdict == "worse"
 
 
 def test_trust_is_no_reason_where_a_curve_that_explains_it_was_asked_for(decided):

@@ -15,6 +15,7 @@ from untilt._core.statistics import check_level
 from untilt.auditing import checks
 from untilt.auditing.audit_view import sections_of
 from untilt.auditing.checks import RelevanceProxy, Versions, relevance_proxy, versions_of
+from untilt.auditing.estimators import EstimatorTest, estimator_test
 from untilt.auditing.interventions import Interventions, interventions_of
 from untilt.auditing.leaks import LEAK, Leak, leak_fact, leaking_features
 from untilt.auditing.next_step import (
@@ -267,6 +268,8 @@ class Audit(Portable, View):
     sessions : whether production shows documents to the sessions that want them; None without an
         experiment, whose curve the test needs
     harvested : whether an experiment agrees with a curve of production's lists; None without one
+    estimators : whether estimators agree about the curve; None with an experiment, or without a
+        curve
     """
 
     label_name: str
@@ -294,6 +297,7 @@ class Audit(Portable, View):
     variation: Variation | None = None
     sessions: SessionTest | None = None
     harvested: HarvestedTest | None = None
+    estimators: EstimatorTest | None = None
     json_properties: ClassVar[tuple[str, ...]] = (
         "is_identified", "comparable", "not_comparable", "old_score", "next_step", "advice",
         "verdict", "notes", "warnings",
@@ -314,6 +318,7 @@ class Audit(Portable, View):
                 refused=self.shown is not None and self.shown.refusal is not None,
                 reading=self.reading,
                 joined_depth=self.joined_depth,
+                estimators=self.estimators,
             )
         )
 
@@ -484,6 +489,9 @@ def _with_experiment(audit: Audit, clicks: ClickLog, level: float) -> Audit:
             estimator = catalog.find("bias", advice.estimator).load()(**advice.options)
             wanted = session_test(production, estimator.fit(clicks).bias_)
             audit = replace(audit, sessions=wanted)
+    if not audit.interventions.is_used and audit.evidence is not None:
+        with suppress(UntiltError):
+            audit = replace(audit, estimators=estimator_test(clicks, audit.evidence.depth))
     if audit.interventions.is_used and audit.variation is not None:
         reach = min(comparable_depth(position_graph(production)), audit.variation.joined_depth)
         with suppress(UntiltError):
@@ -602,8 +610,8 @@ def _about_variation(audit: Audit) -> Iterator[Fact]:
     found = None if audit.variation is None else audit.variation.fact
     if found is not None and found.severity != "note" and not _experiments(audit):
         yield found
-    tests = (each for each in (audit.sessions, audit.harvested) if each is not None)
-    yield from (each.fact for each in tests if each.rejects)
+    tests = (audit.sessions, audit.harvested, audit.estimators)
+    yield from (each.fact for each in tests if each is not None and each.rejects)
 
 
 def _about_lists(audit: Audit) -> Iterator[Fact]:

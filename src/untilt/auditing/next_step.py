@@ -19,6 +19,7 @@ import numpy as np
 
 from untilt import catalog
 from untilt._core.portable import Portable
+from untilt.auditing.estimators import EstimatorTest
 from untilt.auditing.interventions import Interventions, reach_of_positions
 from untilt.auditing.reading import Question, ReadingTest, ReadingTests
 from untilt.auditing.swap_design import EXPLORED
@@ -97,6 +98,11 @@ TRUST_IN_RANDOM_ORDER = note(
     "in random order, too, clicks of weaker documents fall {ratio:.2f} times as much from position "
     "1 to {position} as those of better ones: readers trust the top, and click rates of the "
     "experiment would take that for examination",
+)
+ASSUMES_LESS = note(
+    "audit.assumes-less",
+    "its curve and that of {other:method} differ by more than their errors (p {p_value:.1g}), and "
+    "it assumes less: clicks need be no product of examination and relevance",
 )
 CONTEXTS_DIFFER = note(
     "audit.contexts-differ",
@@ -269,6 +275,7 @@ class Findings:
         documents are shown higher when changing features make them better
     reading : the tests of the position-based model; None where they could not be made
     joined_depth : positions 1..n can be told apart from levels of sessions
+    estimators : whether two estimators agree; None where they were not compared
     """
 
     graph: PositionGraph
@@ -280,6 +287,7 @@ class Findings:
     refused: bool = False
     reading: ReadingTests | None = None
     joined_depth: int = DEEPEST
+    estimators: EstimatorTest | None = None
 
     @property
     def reach(self) -> int:
@@ -439,8 +447,17 @@ def _context(found: Findings) -> NextStep | None:
     return _use("context", advice, *_facts(*differ))
 
 
+def _disagreement(found: Findings) -> NextStep | None:
+    test = found.estimators
+    if test is None or not test.rejects or found.drifts:
+        return None
+    why = ASSUMES_LESS(other=test.first, p_value=test.p_value)
+    advice = Advice(test.second, why, believes=(SAME_RELEVANCE(),))
+    return _use("estimators-disagree", advice, test.fact)
+
+
 _RULES: tuple[Callable[[Findings], NextStep | None], ...] = (
-    _log, _trust_in_experiment, _experiment, _click_model, _time, _trust, _context,
+    _log, _trust_in_experiment, _experiment, _click_model, _time, _trust, _context, _disagreement,
 )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from untilt.cli.console import Output
 from untilt.cli.declared import argument, option, out_option
 from untilt.data.read.options import columns_of
 from untilt.errors import OptionError
-from untilt.evaluation.options import LevelOptions
+from untilt.exports.options import JudgmentOptions
 
 if TYPE_CHECKING:
     from untilt.exports.format import ExportCheck, Exported
@@ -143,7 +143,7 @@ def judgments(
         None, "What the workbench calls them; the file's name if not given.", metavar="LIST"
     ),
     *,
-    levels: LevelOptions,
+    options: JudgmentOptions,
     reading: arguments.ColumnOptions,
     export: arguments.UbiOptions,
     output: Output,
@@ -151,29 +151,23 @@ def judgments(
     """Write how relevant each document is to its query, by clicks without their position bias.
 
     Clicks over the click rate of a rank take what stood high for relevant. Here every document gets
-    the posterior mean of its relevance with an interval, by the curve of --bias. Lists in random
-    order need none: --bias none.
+    the posterior mean of its relevance with an interval, by the curve of --bias. Without --bias the
+    curve is fitted along, by documents that moved. Lists in random order need none: --bias none.
 
     Example: [bold]untilt judgments clicks.parquet --bias bias.json --out judgments.json[/bold]
     """  # fmt: skip
-    from untilt.exports.judgments import click_judgments, judgment_format
+    from untilt.exports.judgments import JOINT, click_judgments, judgment_format
 
     arguments.check_out(out)
     form = judgment_format(out, to)
-    if bias is None:
-        raise OptionError(
-            "judgments need the position bias (--bias FILE, or a curve such as power-law:1): "
-            "without it they would be click rates. Estimate it: `untilt bias LOG --out bias.json`. "
-            "For lists in random order give --bias none."
-        )
-    curve = arguments.parse_bias(bias)
+    curve = JOINT if bias is None else arguments.parse_bias(bias)
     context = arguments.context_of(curve)
     clicks = reading.read(output, export.source(log), context=context)
-    found = click_judgments(clicks, curve, level=levels.level)
+    found = click_judgments(clicks, curve, prior=options.prior, level=options.level)
     found.write(out, form, name=name)
     output.record(
         judgments=out, to=form, queries=found.n_queries, documents=len(found),
-        level=levels.level, notes=[note.record(output.said) for note in found.notes],
+        level=options.level, notes=[note.record(output.said) for note in found.notes],
     )  # fmt: skip
     output.say(f"\n{len(found):,} documents of {found.n_queries:,} queries judged: {out} ({form}).")
     output.points(list(found.notes))

@@ -5,34 +5,35 @@ relevance with examination: what stood high was clicked, and is judged good beca
 Here each document has the posterior of its relevance under the position-based model with effects
 of queries and documents,
 
-    c ~ Bin(n, alpha_k sigmoid(eta_i) + beta_k),     eta_i ~ N(base + u_q, v),    u_q ~ N(0, s2),
+    c ~ Bin(n, alpha_k sigmoid(eta_i) + beta_k),
+    eta_i ~ N(base + b z_i + u_q, v),    u_q ~ N(0, s2),
 
-with alpha, beta the curve of the position bias. base, v and s2 are those that make the clicks most
-likely; eta_i and u_q are integrated by quadrature, each document on points of its own. Laplace's
-method, which training takes, has v too small where clicks are few: with 5 sessions for each of 60
-queries (mean of 8 logs) its 95% intervals held the truth in 72% of the documents, these in 96%.
+with alpha, beta the curve of the position bias and z_i minus the mean log rank of the document: see
+`untilt.bias.em.rank_prior`. Laplace's method, which training takes, has v too small where clicks
+are few: with 5 sessions for each of 60 queries (mean of 8 logs) its 95% intervals held the truth in
+72% of the documents, these in 96%.
 
-The judgment is the mean of sigmoid(eta_i), its interval holds the middle of the posterior. A
-document with few clicks is near the mean of its query with a wide interval; with many it is their
-corrected rate. Features play no part: rankers that use them can be judged by these judgments.
+The judgment is the mean of sigmoid(eta_i), its interval holds the middle of the posterior; the
+curve and the prior count as known. A document with few clicks is near what its rank says, or near
+the mean of its query where b is 0; with many it is its corrected rate. Features play no part.
 """
 
 import csv
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from scipy.optimize import minimize
 
-from untilt._core.arrays import AnyArray, FloatArray, IntArray, sum_by
+from untilt._core.arrays import AnyArray, FloatArray, sum_by
 from untilt._core.files import replacing
 from untilt._core.progress import progress
-from untilt._core.random import child_generator
+from untilt.bias.em import rank_prior
+from untilt.bias.em.rank_prior import Documents, LogitModel, PriorFit, fit_prior
 from untilt.bias.estimator import check_clicks
 from untilt.bias.given import BiasLike, as_position_bias
 from untilt.data.clicklog import ClickLog
@@ -56,13 +57,16 @@ JUDGMENTS_RELATIVE = note(
     "the bias is known relative to position 1, so that a judgment is relevance times the "
     "examination of position 1: the order of documents is right, the level is a lower bound",
 )()
+JUDGMENTS_BY_RANK = warning(
+    "export.judgments-by-rank",
+    "with few clicks a judgment is mostly what the ranker of the log thought: it cannot show that "
+    "this ranker is good. For each unit of mean log rank the logit of relevance falls by {b:.2f} "
+    "+- {error:.2f} before any click, which adds {gain:,.0f} to the log-likelihood "
+    "(⟦prior='query'|--prior query⟧ leaves it out)",
+)
 
-_RANGE = 12.0  # no logit of a relevance is further from 0: exp(12) sessions would be needed to tell
-_POINTS, _NODES = 48, 21  # of the quadrature over eta_i and over u_q
-_DROP = 18.0  # points where the likelihood is below exp(-18) of its largest are left out
-_FITTED_BY = 3_000  # documents, of queries drawn at random, that v and s2 are fitted by
-_CHUNK = 1_000  # documents whose posteriors are made at once: 8 MB
-_HYPER = 1.5  # log v, log s2 ~ N(0, 1.5^2) where clicks say nothing
+_FITTED_BY = 10_000  # documents, about, of queries that the prior is fitted by
+PRIORS, JOINT = ("rank", "query"), "joint"
 PERCENT = 100  # grades of qrels
 
 
@@ -123,183 +127,84 @@ class Judgments:
         return place
 
 
-def click_judgments(log: ClickLog, bias: BiasLike | None, *, level: float = 0.95) -> Judgments:
+def click_judgments(
+    log: ClickLog,
+    bias: BiasLike | Literal["joint"] | None = "joint",
+    *,
+    prior: str = "rank",
+    level: float = 0.95,
+) -> Judgments:
     """Posterior relevance of every document that the log shows, with intervals.
 
     Parameters
     ----------
-    bias : the position bias, with trust bias too; None takes every position for examined alike,
-        which is right for lists in random order alone
+    bias : the position bias, with trust bias too; "joint" fits a curve along with the prior, which
+        needs documents that moved; None takes every position for examined alike, which is right for
+        lists in random order alone
+    prior : where documents start: "rank", what the ranker of the log thought of them; "query", the
+        mean of their query
     level : of the intervals
     """
     if not 0 < level < 1:
         raise OptionError(f"level must lie between 0 and 1. Got {level!r} instead.")
+    check_choice("prior", prior, PRIORS)
     check_clicks(log, "judgments")
     log = log.without_versions()
     shown = np.flatnonzero(np.bincount(log.document, minlength=log.n_documents) > 0)
-    cells = cells_of(log, bias, shown)
     with progress("judging documents"):
-        model = fitted_model(cells)
-        mean, low, high = _posteriors(cells, model, level)
-    counts = (np.ones(len(log.document)), log.label)
-    n, c = (sum_by(log.document, log.row_count * e, log.n_documents)[shown] for e in counts)
-    order = cells.order
-    relevance, low, high, impressions, clicks = (e[order] for e in (mean, low, high, n, c))
+        curve = rank_prior.joint_curve(log) if isinstance(bias, str) and bias == JOINT else bias
+        cells = cells_of(log, curve, shown)
+        sums = (np.ones(len(log.document)), log.label, np.log(log.position))
+        n, c, rank = (sum_by(log.document, log.row_count * e, log.n_documents)[shown] for e in sums)
+        z = np.mean(rank / n) - rank / n
+        fit, gain = _fitted(cells, z, prior)
+        mean, low, high = _posteriors(cells, z, fit.model, level)
+    rows = shown[cells.order]
     return Judgments(
-        query_id=log.query_id[log.doc_query[shown]][order],
-        doc_id=log.doc_id[shown][order],
-        relevance=relevance,
+        query_id=log.query_id[log.doc_query[rows]],
+        doc_id=log.doc_id[rows],
+        relevance=mean,
         low=low,
         high=high,
-        impressions=impressions,
-        clicks=clicks,
+        impressions=n[cells.order],
+        clicks=c[cells.order],
         level=level,
-        notes=_notes(log, bias, model),
+        notes=tuple(_notes(log, curve, fit, gain, prior)),
     )
 
 
 # ---- the posterior
 
 
-@dataclass(frozen=True)
-class LogitModel:
-    """eta_i ~ N(base + u_q, v), u_q ~ N(0, s2)."""
-
-    base: float
-    v: float
-    s2: float
-
-    def nodes(self) -> tuple[FloatArray, FloatArray]:
-        """Points of u_q and the logarithms of their weights."""
-        points, weights = np.polynomial.hermite_e.hermegauss(_NODES)
-        return np.sqrt(self.s2) * points, np.log(weights / weights.sum())
-
-    def log_prior(self, eta: FloatArray, u: FloatArray) -> FloatArray:
-        """(documents, points, nodes) log density of eta given u_q."""
-        apart = eta[:, :, None] - (self.base + u)
-        density: FloatArray = -0.5 * (apart**2 / self.v + np.log(2 * np.pi * self.v))
-        return density
+def documents_of(cells: ClickCells, z: FloatArray) -> Documents:
+    """The documents of these cells; `z` (documents,) as the caller numbers them."""
+    return Documents(
+        cells.query_ptr, cells.indptr, cells.impressions, cells.clicks, cells.place, z[cells.order]
+    )
 
 
-@dataclass(frozen=True, eq=False)
-class Tables:
-    """(documents, points) points of eta, and the log-likelihood there with the points' weights.
-
-    Documents stand query by query: those of query q are indptr[q]:indptr[q + 1].
-    """
-
-    eta: FloatArray
-    log_likelihood: FloatArray
-    indptr: IntArray
-
-    def given_query(self, model: LogitModel) -> FloatArray:
-        """(documents, nodes) log p(clicks of i | u_q)."""
-        u, _ = model.nodes()
-        parts = [
-            _log_sum(self.log_likelihood[own][:, :, None] + model.log_prior(self.eta[own], u), 1)
-            for own in _chunks(len(self.eta))
-        ]
-        return np.concatenate(parts)
-
-    def log_evidence(self, model: LogitModel) -> float:
-        """log p(all clicks)."""
-        _, weights = model.nodes()
-        by_query = np.add.reduceat(self.given_query(model), self.indptr[:-1], axis=0)
-        return float(_log_sum(by_query + weights, 1).sum())
-
-
-def _log_sum(values: FloatArray, axis: int) -> FloatArray:
-    """log sum exp along an axis."""
-    top = values.max(axis=axis, keepdims=True)
-    total: FloatArray = np.log(np.sum(np.exp(values - top), axis=axis)) + top.squeeze(axis)
-    return total
-
-
-def _chunks(n: int) -> list[slice]:
-    return [slice(begin, begin + _CHUNK) for begin in range(0, n, _CHUNK)]
-
-
-def likelihood_tables(cells: ClickCells) -> Tables:
-    """Points where the likelihood of each document is not negligible: as fine as its clicks tell.
-
-    The trapezoid rule on equal points: its error vanishes with a smooth function that falls to 0.
-    """
-    n = cells.n_documents
-    low, high = np.full(n, -_RANGE), np.full(n, _RANGE)
-    for _ in range(5):  # each time at most _POINTS / 3 times finer
-        step = (high - low) / (_POINTS - 1)
-        table = cells.log_likelihoods(np.linspace(low, high, _POINTS, axis=1))
-        inside = table > table.max(axis=1, keepdims=True) - _DROP
-        first, last = inside.argmax(axis=1), _POINTS - 1 - inside[:, ::-1].argmax(axis=1)
-        new = low + step * np.maximum(first - 1, 0), low + step * np.minimum(last + 1, _POINTS - 1)
-        narrowed = np.max((high - low) / (new[1] - new[0]), initial=1.0)
-        low, high = new
-        if narrowed < 1.5:
-            break
-    eta = np.linspace(low, high, _POINTS, axis=1)
-    weight = np.repeat((high - low)[:, None] / (_POINTS - 1), _POINTS, axis=1)
-    weight[:, [0, -1]] /= 2
-    table = cells.log_likelihoods(eta) + np.log(weight)
-    return Tables(eta[cells.order], table[cells.order], cells.query_ptr)
-
-
-def fitted_model(cells: ClickCells) -> LogitModel:
-    """base, v and s2 of the greatest evidence, by some queries where there are many."""
-    sizes = np.diff(cells.query_ptr)
-    drawn = child_generator(0, 21).permutation(cells.n_queries)
-    keep = np.zeros(cells.n_queries, dtype=bool)
-    keep[drawn[: max(1, int(np.sum(np.cumsum(sizes[drawn]) <= _FITTED_BY)))]] = True
-    part, _ = cells.take_queries(keep)
-    tables = likelihood_tables(part)
-
-    def cost(point: FloatArray) -> float:
-        prior = 0.5 * float(np.sum(point[1:] ** 2)) / _HYPER**2
-        return prior - tables.log_evidence(_model(point))
-
-    exposed = float(np.sum(part.impressions * part.alpha[part.place]))
-    rate = np.clip(float(np.sum(part.clicks)) / max(exposed, 1e-9), 0.02, 0.98)
-    start = np.array([np.log(rate / (1 - rate)), 0.0, -1.0])
-    low, high = (-_RANGE, np.log(0.04), np.log(0.01)), (_RANGE, np.log(25.0), np.log(25.0))
-    corners = start + np.vstack([np.zeros(3), np.diag([0.5, 0.7, 0.7])])
-    found = minimize(
-        cost, start, method="Nelder-Mead", bounds=list(zip(low, high, strict=True)),
-        options={"xatol": 0.02, "fatol": 0.02, "maxiter": 200, "initial_simplex": corners},
-    )  # fmt: skip
-    return _model(found.x)
-
-
-def _model(point: FloatArray) -> LogitModel:
-    """Of base, log v and log s2."""
-    return LogitModel(float(point[0]), float(np.exp(point[1])), float(np.exp(point[2])))
+def _fitted(cells: ClickCells, z: FloatArray, prior: str) -> tuple[PriorFit, float]:
+    """The model, by some queries where there are many, and what the prior by rank adds."""
+    most = _FITTED_BY * cells.n_queries // cells.n_documents
+    part, left = cells.of_some_queries(max(1, most))
+    documents = documents_of(part, z[left])
+    plain = fit_prior(documents, part.alpha, part.beta, by_rank=False)
+    if prior == "query":
+        return plain, 0.0
+    found = fit_prior(documents, part.alpha, part.beta)
+    return found, found.log_evidence - plain.log_evidence
 
 
 def _posteriors(
-    cells: ClickCells, model: LogitModel, level: float
+    cells: ClickCells, z: FloatArray, model: LogitModel, level: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """(documents,) mean, and the ends of the interval, of the relevance."""
-    tables = likelihood_tables(cells)
-    p = _density(tables, model)
+    """(documents,) mean, and the ends of the interval, of the relevance, in the order of cells."""
+    documents = documents_of(cells, z)
+    eta = rank_prior.points_of(documents, cells.alpha, cells.beta)
+    p = rank_prior.posterior(documents, eta, cells.alpha, cells.beta, model).p
     tail = (1 - level) / 2
-    ends = (_quantile(tables.eta, p, each) for each in (tail, 1 - tail))
-    found = np.array([np.sum(p * _sigmoid(tables.eta), axis=1), *map(_sigmoid, ends)])
-    in_order = np.empty_like(found)
-    in_order[:, cells.order] = found
-    return in_order[0], in_order[1], in_order[2]
-
-
-def _density(tables: Tables, model: LogitModel) -> FloatArray:
-    """(documents, points) the posterior of eta, summing to 1."""
-    u, weights = model.nodes()
-    own = tables.given_query(model)
-    sums = np.add.reduceat(own, tables.indptr[:-1], axis=0)
-    # What the other documents of the query say of u_q.
-    others = np.repeat(sums, np.diff(tables.indptr), axis=0) - own + weights
-    p = np.empty_like(tables.eta)
-    for part in _chunks(len(p)):
-        joint = model.log_prior(tables.eta[part], u) + others[part][:, None, :]
-        density = tables.log_likelihood[part] + _log_sum(joint, 2)
-        p[part] = np.exp(density - _log_sum(density, 1)[:, None])
-    return p
+    low, high = (_sigmoid(_quantile(eta, p, each)) for each in (tail, 1 - tail))
+    return np.sum(p * _sigmoid(eta), axis=1), low, high
 
 
 def _sigmoid(x: FloatArray) -> FloatArray:
@@ -316,13 +221,17 @@ def _quantile(eta: FloatArray, p: FloatArray, share: float) -> FloatArray:
     return eta[rows, at - 1] + part * (eta[rows, at] - eta[rows, at - 1])
 
 
-def _notes(log: ClickLog, bias: BiasLike | None, model: LogitModel) -> tuple[Fact, ...]:
-    told = [JUDGMENTS(query=model.s2**0.5, document=model.v**0.5)]
+def _notes(
+    log: ClickLog, bias: BiasLike | None, fit: PriorFit, gain: float, prior: str
+) -> Iterator[Fact]:
+    yield JUDGMENTS(query=fit.model.s2**0.5, document=fit.model.v**0.5)
+    if prior == "rank":
+        error = float(fit.covariance[1, 1] ** 0.5)
+        yield JUDGMENTS_BY_RANK(b=fit.model.b, error=error, gain=gain)
     if bias is None:
-        told.append(JUDGMENTS_NO_BIAS)
+        yield JUDGMENTS_NO_BIAS
     elif as_position_bias(bias, max(1, log.depth)).relative:
-        told.append(JUDGMENTS_RELATIVE)
-    return tuple(told)
+        yield JUDGMENTS_RELATIVE
 
 
 # ---- files

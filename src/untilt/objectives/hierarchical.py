@@ -34,9 +34,8 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import BoolArray, FloatArray, IntArray
 from untilt._core.threads import Share, parallel_kernel
+from untilt.bias.em.rank_prior import EDGE, log_likelihood
 
-# p is kept this far from 0 and 1, so that one impossible click cannot make the likelihood 0.
-_EDGE = 1e-9
 # No logit of a relevance is further from 0: exp(12) sessions would be needed to tell.
 _FARTHEST = 12.0
 # Newton steps up to this many logits are taken as they are.
@@ -99,16 +98,6 @@ class ClickCells:
         shown = self.shown.astype(float)
         mean = self.by_query(values * shown) / np.maximum(self.by_query(shown), 1.0)
         return np.asarray(values, dtype=float) - self.of_queries(mean)
-
-    def log_likelihoods(self, eta: FloatArray) -> FloatArray:
-        """(documents, points) log p(clicks of the document | logit), at several logits of each."""
-        out = np.zeros(eta.shape)
-        at = np.ascontiguousarray(eta, dtype=float)
-        _likelihood_table(
-            len(self.order), self.order, self.indptr, self.impressions, self.clicks, self.place,
-            self.alpha, self.beta, at, out,
-        )  # fmt: skip
-        return out
 
     def take_queries(self, keep: BoolArray) -> tuple["ClickCells", IntArray]:
         """The cells of these queries, and which of the caller's documents are left, in order.
@@ -395,7 +384,7 @@ def _slopes(
     change = g * (1.0 - g)
     for cell in range(begin, end):
         k = place[cell]
-        p = min(max(alpha[k] * g + beta[k], _EDGE), 1.0 - _EDGE)
+        p = min(max(alpha[k] * g + beta[k], EDGE), 1.0 - EDGE)
         slope = alpha[k] * change
         scaled = slope / (p * (1.0 - p))
         more = (c[cell] - n[cell] * p) * scaled
@@ -403,36 +392,6 @@ def _slopes(
         H += n[cell] * slope * scaled
         bend += more * scaled * (1.0 - 2.0 * p)
     return G, H, max(H + bend - G * (1.0 - 2.0 * g), 0.0)
-
-
-@nb.njit(cache=True, nogil=True, inline="always", error_model="numpy")
-def _log_likelihood(
-    begin: int, end: int, n: FloatArray, c: FloatArray, place: IntArray,
-    alpha: FloatArray, beta: FloatArray, eta: float,
-) -> float:  # fmt: skip
-    total = 0.0
-    g = 1.0 / (1.0 + np.exp(-min(max(eta, -30.0), 30.0)))
-    for cell in range(begin, end):
-        k = place[cell]
-        p = min(max(alpha[k] * g + beta[k], _EDGE), 1.0 - _EDGE)
-        if c[cell] > 0.0:
-            total += c[cell] * np.log(p)
-        if n[cell] > c[cell]:
-            total += (n[cell] - c[cell]) * np.log1p(-p)
-    return total
-
-
-@parallel_kernel(error_model="numpy")
-def _likelihood_table(
-    mine: Share, order: IntArray, indptr: IntArray, n: FloatArray, c: FloatArray, place: IntArray,
-    alpha: FloatArray, beta: FloatArray, eta: FloatArray, out: FloatArray,
-) -> None:  # fmt: skip
-    for at in range(mine[0], mine[1]):
-        i = order[at]
-        for point in range(eta.shape[1]):
-            out[i, point] = _log_likelihood(
-                indptr[at], indptr[at + 1], n, c, place, alpha, beta, eta[i, point]
-            )
 
 
 @parallel_kernel(error_model="numpy")
@@ -550,7 +509,7 @@ def _height(
     for at in range(first, last):
         i = order[at]
         total -= 0.5 * u[i] * u[i] / v
-        total += _log_likelihood(
+        total += log_likelihood(
             indptr[at], indptr[at + 1], n, c, place, alpha, beta, offset[i] + of_query + u[i]
         )
     return total

@@ -186,7 +186,8 @@ CLIPPED = serious(
     "figures are nearer to raw clicks than to corrected ones",
 )
 
-# What to do where there is no verdict.
+# What to do where there is no verdict: rules of the log's next step that say it; then the floors.
+_NEXT = ("trust-in-top", "estimators-disagree", "time", "clicks-above")
 _PLAN = Command("untilt plan LOG")
 MEASURE = serious(
     "run.measure-bias-first",
@@ -265,9 +266,9 @@ def _about_reading(data: "Decision") -> Fact:
     """The log's next step, where the run has not done it."""
     step = None if data.audit is None else data.audit.next_step
     used = data.bias
-    if step is None or used is None or step.rule not in ("time", "clicks-above", "trust-in-top"):
+    if step is None or used is None or step.rule not in _NEXT:
         return FIND_MISFIT()
-    if step.rule == "trust-in-top" and used.bias.has_trust:
+    if step.rule in _NEXT[:2] and used.bias.has_trust:
         return MEASURE_TRUST()
     fact = step.fact
     return Fact(fact.code, fact.severity, fact.template, **fact.fields, command=step.command)
@@ -322,6 +323,9 @@ def _of_reading(data: "Decision", used: "UsedBias") -> Iterator[Fact]:
         data.audit.reading, data.audit.interventions, explains_trust=used.explains_trust,
         asked_for=used.asked_for,
     )  # fmt: skip
+    test = data.audit.estimators
+    if finding is None and test is not None and test.rejects and not used.asked_for:
+        finding = test.fact
     if finding is not None:
         yield READING(finding=finding)
     test = data.audit.harvested
