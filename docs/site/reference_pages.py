@@ -26,6 +26,7 @@ CHAPTERS = {
     "metrics": "Metrics",
     "evaluation": "Evaluation",
     "selection": "Selection",
+    "labels": "Labels",
     "report": "Reports",
     "cluster": "Training with workers",
     "exports": "Exports to engines",

@@ -81,6 +81,14 @@ NAMESPACES = {
             "untilt.evaluation.systems": "shown",
         },
     ),
+    "labels": Namespace(
+        (),
+        {
+            "untilt.labels.estimate": "estimate_labels",
+            "untilt.labels.graded": "Grades ask_judge read_labels",
+            "untilt.labels.plan": "plan_labels",
+        },
+    ),
     "simulation": Namespace(
         ("protocol",),
         {

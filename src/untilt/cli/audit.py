@@ -121,7 +121,22 @@ def plan(
         "Probability that all intervals are as narrow as wished, such as 0.9; without it "
         "the mean width is planned.",
     ),
-    reading: arguments.ColumnOptions,
+    labels: int | None = option(
+        None,
+        "In place of an experiment: draw so many documents whose grades tell most about --ranker "
+        "against what was shown.",
+        min=1,
+        metavar="NUMBER",
+    ),
+    ranker: list[str] | None = option(
+        None, "With --labels: a saved ranker. May be repeated.", metavar="[NAME=]FILE"
+    ),
+    metric: str = option("dcg@10", "With --labels: what grades are to tell; a sum over documents."),
+    to_grade: Path | None = file_option(
+        "With --labels: the CSV file to be graded; `untilt evaluate --labels` reads it."
+    ),
+    seed: int = arguments.SEED,
+    reading: arguments.LogOptions,
     export: arguments.UbiOptions,
     out: Output,
 ) -> None:
@@ -137,6 +152,10 @@ def plan(
     """
     from untilt.auditing.plan import plan_swaps
 
+    if labels is not None:
+        _plan_labels(out, reading.read(out, export.source(log), to_rank=True), labels, ranker,
+                     metric, levels.level, to_grade, seed)  # fmt: skip
+        return
     if assurance is not None:
         check_share("--assurance", assurance)
     clicks = _clicks(out, log, rates, reading, export)
@@ -157,6 +176,24 @@ def plan(
     out.record(notes=[*notes, *planned.notes])
     out.points(notes)
     out.show(planned.view())
+
+
+def _plan_labels(
+    out: Output, log: "ClickLog", budget: int, rankers: list[str] | None, metric: str,
+    level: float, path: Path | None, seed: int,
+) -> None:  # fmt: skip
+    from untilt.cli.evaluate import load_rankers
+    from untilt.evaluation.systems import shown
+    from untilt.labels.plan import plan_labels
+
+    if path is None:
+        raise OptionError("--labels draws documents to be graded: give --to-grade FILE for them.")
+    systems = {"shown": shown, **load_rankers(rankers)}
+    planned = plan_labels(log, systems, budget, metric, level=level, seed=seed)
+    out.record(grades=len(planned), pool=planned.pool, half_width=planned.half_width)
+    out.record(to_grade=planned.write(path))
+    out.show(planned.view())
+    out.path("To grade", path)
 
 
 def _mean_curve(guess: Any) -> Any:

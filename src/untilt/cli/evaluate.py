@@ -73,6 +73,17 @@ def evaluate(
         "--shown",
         metavar="LOG",
     ),
+    labels: Path | None = option(
+        None,
+        "Grades of documents that `untilt plan --labels` drew: judge by them, with the clicks "
+        "under --bias as a prediction of the others.",
+        metavar="FILE",
+    ),
+    predict: list[str] | None = option(
+        None,
+        "With --labels: another judge's grades of all documents, a prediction. May be repeated.",
+        metavar="[NAME=]FILE",
+    ),
     seed: int = arguments.SEED,
     reading: arguments.LogOptions,
     output: Output,
@@ -108,6 +119,9 @@ def evaluate(
     log = reading.read(output, data, to_rank=bool(systems), context=list(context))
     log = _held_out_part(output, log, systems) if held_out else log
     named = {"shown": shown, **systems}
+    if labels is not None:
+        by_grades(output, log, named, labels, named_files(predict), curve, metric, level)
+        return
     compared_with, rankers = _baselines(baseline or [], named)
     estimates = estimate(
         log, named, curve, metric=wanted, evaluator=judging.evaluator, clip=judging.clip,
@@ -151,17 +165,43 @@ def load_rankers(files: list[str] | None) -> dict[str, Any]:
     """NAME=FILE or FILE as rankers by name; a file alone is named after itself."""
     from untilt.rankers.base import load
 
-    rankers: dict[str, Any] = {}
-    for text in files or ():
+    return {name: load(path) for name, path in named_files(files, "--ranker", "shown").items()}
+
+
+def named_files(given: list[str] | None, option: str = "--predict", *taken: str) -> dict[str, str]:
+    """NAME=FILE or FILE by name; a file alone is named after itself."""
+    found: dict[str, str] = {}
+    for text in given or ():
         name, equals, path = text.partition("=")
         if not equals or Path(text).exists():
             name, path = Path(text).stem, text
-        if name in rankers or name == "shown":
+        if name in found or name in taken:
             raise OptionError(
-                f"--ranker {text!r}: there is a system {name!r} already. Name it: NAME={path}."
+                f"{option} {text!r}: there is a system {name!r} already. Name it: NAME={path}."
             )
-        rankers[name] = load(path)
-    return rankers
+        found[name] = path
+    return found
+
+
+def by_grades(
+    out: Output, log: "ClickLog", systems: dict[str, Any], labels: Path, predict: dict[str, str],
+    curve: Any, metric: str, level: float,
+) -> None:  # fmt: skip
+    """Values by a sample of grades, with clicks and other judges as predictions."""
+    from untilt.exports.judgments import click_judgments
+    from untilt.labels.estimate import estimate_labels
+    from untilt.labels.graded import read_labels
+
+    predictions: dict[str, Any] = {name: read_labels(path) for name, path in predict.items()}
+    if curve is not None:
+        predictions["clicks"] = click_judgments(log, curve)
+    found = estimate_labels(
+        log, systems, read_labels(labels), metric, predictions=predictions, level=level
+    )
+    out.record(metric=str(found.metric), share=found.share, level=level, facts=found.facts)
+    out.record(systems={each.name: asdict(each) for each in found})
+    out.record(agreements=[asdict(each) for each in found.agreements])
+    out.show(found.view())
 
 
 def record_estimates(out: Output, estimates: "Estimates") -> None:

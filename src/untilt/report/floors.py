@@ -328,9 +328,9 @@ def _of_reading(data: "Decision", used: "UsedBias") -> Iterator[Fact]:
         finding = test.fact
     if finding is not None:
         yield READING(finding=finding)
-    test = data.audit.harvested
-    if test is not None and test.rejects and EVIDENCE[used.kind].moved:
-        yield CONTRADICTED(finding=test.fact)
+    experiment = data.audit.harvested
+    if experiment is not None and experiment.rejects and EVIDENCE[used.kind].moved:
+        yield CONTRADICTED(finding=experiment.fact)
 
 
 def _of_lists(data: "Decision") -> Iterator[Fact]:

@@ -1,0 +1,290 @@
+"""Grades of (query, document) pairs: read from a file, or asked of a judge."""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from untilt._core.arrays import AnyArray, FloatArray, frozen, identifiers
+from untilt._core.portable import Portable
+from untilt.data.read.database import open_database, quoted, translated_errors
+from untilt.data.read.sources import at_hand, files_of, open_source
+from untilt.errors import BadRowsError, ColumnError, FileFormatError, OptionError
+
+Drawn = Literal["documents", "queries"]
+NAMES = {
+    "query_id": ("query_id", "query", "qid"),
+    "doc_id": ("doc_id", "docid", "document", "document_id"),
+    "grade": ("grade", "rating", "label", "relevance"),
+    "judge": ("judge", "rater"),
+    "probability": ("probability",),
+    "drawn": ("drawn",),
+}
+NEEDED = ("query_id", "doc_id", "grade")
+
+
+@dataclass(frozen=True, eq=False, repr=False, init=False)
+class Grades(Portable):
+    """Grades, one row for each document and judge.
+
+    Parameters
+    ----------
+    query_id, doc_id : (rows,)
+    grade : (rows,) at least 0
+    judge : (rows,) who gave it; one name for all where not given
+    probability : (rows,) with which the row was drawn to be graded; NaN where not known
+    drawn : "documents" one by one, or "queries" with all of their documents; None where not known
+    """
+
+    query_id: AnyArray
+    doc_id: AnyArray
+    grade: FloatArray
+    judge: AnyArray
+    probability: FloatArray
+    drawn: Drawn | None
+
+    def __init__(
+        self,
+        query_id: npt.ArrayLike,
+        doc_id: npt.ArrayLike,
+        grade: npt.ArrayLike,
+        judge: npt.ArrayLike | None = None,
+        probability: npt.ArrayLike | None = None,
+        drawn: Drawn | None = None,
+    ) -> None:
+        values = {
+            "query_id": identifiers(query_id),
+            "doc_id": identifiers(doc_id),
+            "grade": frozen(grade, np.float64),
+        }
+        n = len(values["grade"])
+        values["judge"] = identifiers(np.full(n, "judge") if judge is None else judge)
+        values["probability"] = frozen(
+            np.full(n, np.nan) if probability is None else probability, np.float64
+        )
+        for name, column in values.items():
+            if len(column) != n:
+                raise OptionError(f"{name} must have {n} entries, one a grade. Got {len(column)}.")
+            object.__setattr__(self, name, column)
+        if drawn not in (None, "documents", "queries"):
+            raise OptionError(f"drawn must be 'documents' or 'queries'. Got {drawn!r} instead.")
+        object.__setattr__(self, "drawn", drawn)
+        _refuse(~(np.isfinite(self.grade) & (self.grade >= 0)), self.grade,
+                "a grade must be a number of at least 0", "Write 0 for not relevant")  # fmt: skip
+        p = self.probability
+        _refuse(~(np.isnan(p) | ((p > 0) & (p <= 1))), p,
+                "a probability must lie above 0 and be at most 1",
+                "It is that with which the row was drawn to be graded")  # fmt: skip
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        """The names of the judges."""
+        return tuple(sorted({str(each) for each in self.judge.tolist()}))
+
+    def of(self, judge: str) -> "Grades":
+        """The grades of one judge."""
+        mine = np.array([str(each) == judge for each in self.judge.tolist()], dtype=bool)
+        if not mine.any():
+            raise OptionError(f"no grade is by {judge!r}. Judges: {', '.join(self.judges)}.")
+        return Grades(
+            self.query_id[mine], self.doc_id[mine], self.grade[mine], self.judge[mine],
+            self.probability[mine], self.drawn,
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self.grade)
+
+    def __repr__(self) -> str:
+        grades = np.unique(self.grade)
+        shown = ", ".join(f"{g:g}" for g in grades[:6]) + (", ..." if len(grades) > 6 else "")
+        return (
+            f"Grades({len(self):,} grades {{{shown}}} of "
+            f"{len(set(self.query_id.tolist())):,} queries by {', '.join(self.judges)})"
+        )
+
+
+def _refuse(bad: AnyArray, values: FloatArray, what: str, fix: str) -> None:
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise BadRowsError(
+            f"{what}. Got {values[row]:g} in row {row + 1} of the grades; {int(bad.sum()):,} rows "
+            f"are like it. {fix}."
+        )
+
+
+def read_labels(
+    source: Any,
+    *,
+    columns: Mapping[str, str] | None = None,
+    grades: Mapping[str, float] | None = None,
+    missing: Literal["error", "drop"] = "error",
+) -> Grades:
+    """Read grades: a table, TREC qrels, or judgments of OpenSearch's Search Relevance Workbench.
+
+    A table is CSV, Parquet or whatever else `read_log` reads, with the columns query_id, doc_id and
+    grade (Quepid's query, docid and rating do too), and where they are known judge, probability
+    and drawn, as `LabelPlan.write` leaves them.
+
+    Parameters
+    ----------
+    source : a path or a table; .qrels and .txt are qrels, .json the workbench's judgments
+    columns : our name -> the table's
+    grades : number of each grade that is written as a word, such as {"exact": 3}
+    missing : rows that hold no grade: an error, or left out with the others' probabilities lowered
+        by the share that is graded; right only where grades are missing by chance
+    """
+    ending = Path(source).suffix.lower() if isinstance(source, str | os.PathLike) else ""
+    if ending in (".qrels", ".txt"):
+        rows = _qrels(Path(source))
+    elif ending == ".json":
+        rows = _workbench(Path(source))
+    else:
+        rows = _table(source, columns or {})
+    given = rows["grade"]
+    written = [None if each is None or str(each).strip() == "" else each for each in given]
+    kept = np.array([each is not None for each in written], dtype=bool)
+    if not kept.any():
+        raise BadRowsError("the file holds no grade. Fill in its column of grades.")
+    if missing == "error" and not kept.all():
+        raise BadRowsError(
+            f"{int((~kept).sum()):,} of {len(kept):,} rows hold no grade, first row "
+            f"{int(np.argmin(kept)) + 1}. Grade them; or read with ⟦missing='drop'⟧ if they are "
+            "missing by chance."
+        )
+    values = [_number(each, grades or {}) for each in written if each is not None]
+    p = rows.get("probability")
+    probability = None
+    if p is not None:
+        probability = np.array([np.nan if v in (None, "") else float(v) for v in p])
+        probability = probability[kept] * kept.mean()
+    drawn: set[Any] = {str(each) for each in rows.get("drawn", ()) if each not in (None, "")}
+    if len(drawn) > 1:
+        raise BadRowsError(f"the column drawn says {' and '.join(sorted(drawn))}. Give one.")
+    queries, documents = (np.array(rows[each], dtype=object)[kept] for each in NEEDED[:2])
+    judge = None if "judge" not in rows else np.array([str(j) for j in rows["judge"]])[kept]
+    return Grades(queries, documents, values, judge, probability, next(iter(drawn), None))
+
+
+def _number(grade: object, words: Mapping[str, float]) -> float:
+    text = str(grade).strip()
+    if text in words:
+        return float(words[text])
+    try:
+        return float(text)
+    except ValueError:
+        raise BadRowsError(
+            f"the grade {text!r} is no number. Say what it is worth: "
+            f"⟦grades={{{text!r}: 1}}⟧, for each word."
+        ) from None
+
+
+def _table(source: Any, columns: Mapping[str, str]) -> dict[str, list[Any]]:
+    with at_hand((source,)) as (here,), open_database(
+        memory_limit=None, temp_directory=None, threads=None,
+        files=[name for part in files_of(here) for name in part.names], keep_order=True,
+    ) as database:  # fmt: skip
+        opened = open_source(database, here, "labels_table")
+        known = {name.lower(): name for name in opened.columns}
+        chosen: dict[str, str] = {}
+        for name, likely in NAMES.items():
+            wanted = (columns[name],) if name in columns else likely
+            found = next((known[each.lower()] for each in wanted if each.lower() in known), None)
+            if found is not None:
+                chosen[name] = found
+            elif name in NEEDED or name in columns:
+                raise ColumnError(
+                    f"{opened.what} has no column for {name}. Its columns: "
+                    f"{', '.join(opened.columns)}. Say which it is: "
+                    f"⟦columns={{{name!r}: ...}}⟧."
+                )
+        ids = frozenset(chosen[name] for name in ("query_id", "doc_id"))
+        with translated_errors(opened.what):
+            table = opened.load(tuple(chosen.values()), ids)
+            as_text = ", ".join(f"CAST({quoted(each)} AS VARCHAR)" for each in chosen.values())
+            rows = database.rows(f"SELECT {as_text} FROM {table}")
+    return {name: [row[j] for row in rows] for j, name in enumerate(chosen)}
+
+
+def _qrels(path: Path) -> dict[str, list[Any]]:
+    rows = []
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            parts = line.split()
+            if parts and len(parts) != 4:
+                raise FileFormatError(
+                    f"line {number} of {path} is not `query 0 document grade`: {line.strip()!r}."
+                )
+            rows += [parts] if parts else []
+    return {name: [row[j] for row in rows] for j, name in enumerate(("query_id", "_", *NEEDED[1:]))}
+
+
+def _workbench(path: Path) -> dict[str, list[Any]]:
+    try:
+        lists = json.loads(path.read_text(encoding="utf-8"))["judgmentRatings"]
+        rows = [(each["query"], r["docId"], r["rating"]) for each in lists for r in each["ratings"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise FileFormatError(
+            f"{path} holds no judgments of the Search Relevance Workbench: an object with "
+            f"judgmentRatings, each with query and ratings of docId and rating ({error!r})."
+        ) from error
+    return {name: [row[j] for row in rows] for j, name in enumerate(NEEDED)}
+
+
+def ask_judge(
+    pairs: Iterable[tuple[Any, Any]],
+    judge: Callable[[Any, Any], float],
+    *,
+    name: str = "judge",
+    cache: str | os.PathLike[str] | None = None,
+    retries: int = 2,
+) -> Grades:
+    """The grades of a judge that is a function, such as one that asks a language model.
+
+    Parameters
+    ----------
+    pairs : (query id, document id) to be graded
+    judge : takes the two ids and returns a grade
+    name : of the judge
+    cache : a file that keeps each grade as it comes (JSON lines): a second call asks only for what
+        is missing there
+    retries : further tries where the judge raises; the last error is raised with the pair
+    """
+    known: dict[tuple[str, str], float] = {}
+    place = None if cache is None else Path(cache)
+    if place is not None and place.exists():
+        for line in place.read_text(encoding="utf-8").splitlines():
+            try:
+                query, document, grade = json.loads(line)
+            except ValueError:
+                continue  # a line that was cut off while it was written: asked again
+            known[query, document] = float(grade)
+    asked = list(pairs)
+    for query, document in asked:
+        key = str(query), str(document)
+        if key in known:
+            continue
+        known[key] = _graded(judge, query, document, retries)
+        if place is not None:
+            with place.open("a", encoding="utf-8") as file:
+                file.write(json.dumps([*key, known[key]]) + "\n")
+    queries, documents = zip(*asked, strict=True) if asked else ((), ())
+    grade = [known[str(q), str(d)] for q, d in asked]
+    return Grades(list(queries), list(documents), grade, np.full(len(asked), name))
+
+
+def _graded(judge: Callable[[Any, Any], float], query: Any, document: Any, retries: int) -> float:
+    for attempt in range(retries + 1):
+        try:
+            return float(judge(query, document))
+        except Exception as error:
+            if attempt == retries:
+                raise OptionError(
+                    f"the judge failed on query {query!r}, document {document!r}, after "
+                    f"{retries + 1} tries: {error}. Grades so far stay in the cache."
+                ) from error
+    raise AssertionError
