@@ -7,9 +7,9 @@ of each, V their covariances, x = log k and c the clicks by position,
     gap = w' (z_1 - z_2),    w = c x / sum c x^2,    error^2 = w' (V_1 + V_2) w.
 
 The same clicks make both curves, so that they err together and the error is too large: the test
-rejected in none of 201 sound logs of nine worlds, and in 9 of 22 logs with trust bias, of which
-the tests of readers found none of the 8 that they were asked about. Where relevance drifts with
-position both curves are off alike, and the test is silent.
+rejected in none of 201 sound logs of nine worlds, and in 9 of 22 logs with trust bias (the tests of
+readers found it in none of 8 such logs). Where relevance drifts with position both curves are off
+alike, and the test is silent.
 """
 
 from dataclasses import asdict, dataclass
