@@ -169,16 +169,16 @@ def test_it_says_what_it_saw(ranker, log):
     assert choice.picked == "stacked"
     assert as_fact(choice.reason).code == "training.stacked"
     assert sum(choice.weights.values()) == pytest.approx(1.0)
-    assert set(choice.weights) == {"old ranker", "trees", "line and trees", "order"}
+    assert set(choice.weights) == {"old ranker", "random trees", "line and trees", "order"}
     assert set(choice.stacking) == {"b", "k_x", "k_s", "v", "s2"}
     assert choice.support["shown"] == len(np.unique(log.document))
     assert choice.support["unshown"] == log.n_documents - choice.support["shown"]
-    tried = choice.trees["trees"]
+    tried = choice.trees["random trees"]
     assert len(tried.trees) == len(tried.values)
     assert max(tried.trees) <= 20
     assert choice.trees["line and trees"].trees[0] == 0
     assert choice.trees["order"].best == tried.best
-    assert set(choice.estimates) == {"old ranker", "trees", "line and trees", "stacked"}
+    assert set(choice.estimates) == {"old ranker", "random trees", "line and trees", "stacked"}
     assert choice.curve.code.startswith("bias.curve-")
     assert "picked stacked" in str(choice)
 

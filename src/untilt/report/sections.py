@@ -359,7 +359,7 @@ def _arrow(positions_up: float) -> str:
 # What the learner's symbols mean (docs/methods/auto.md has the formulas).
 MEANINGS = {
     "b": "weight of the old ranker (b)",
-    "k_x": "weight of the trees (k_x)",
+    "k_x": "weight of trees with random thresholds (k_x)",
     "k_s": "weight of the line and its trees (k_s)",
     "v": "spread of documents that features leave (v)",
     "s2": "spread of queries (s2)",

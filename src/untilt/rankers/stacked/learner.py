@@ -52,7 +52,7 @@ MOST_BINS = 127
 # Mean and standard deviation of the priors of b / r and of k.
 OLD, OLD_ERROR = 0.15, 0.04
 OF_CLICKS, OF_CLICKS_ERROR = 0.5, 0.3
-TREES, ON_LINE, OLD_RANKER, ORDER = "trees", "line and trees", "old ranker", "order"
+RANDOM, ON_LINE, OLD_RANKER, ORDER = "random trees", "line and trees", "old ranker", "order"
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,9 +109,9 @@ def fit_stacked(
     B = order_part(mu, traffic, rows.query, folds, x.tried.best)
     to_A, to_B = _inverse_std(A), _inverse_std(B.scores)
     b, k_x, k_s = to_A * weights
-    parts = {OLD_RANKER: (pi, b * unit), TREES: (x, k_x), ON_LINE: (s, k_s), ORDER: (B, to_B)}
+    parts = {OLD_RANKER: (pi, b * unit), RANDOM: (x, k_x), ON_LINE: (s, k_s), ORDER: (B, to_B)}
     spread = (*(np.std(columns, axis=0) * to_A * weights), np.std(B.scores) * to_B)
-    scores = dict(zip((OLD_RANKER, TREES, ON_LINE), columns.T, strict=True))
+    scores = dict(zip((OLD_RANKER, RANDOM, ON_LINE), columns.T, strict=True))
     return StackedFit(
         rows=rows,
         line=line,
