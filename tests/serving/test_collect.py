@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import os
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import msgspec
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -45,10 +47,19 @@ def clicked(event, name, document, *, time=MONDAY, received=None, day=None, **mo
     )  # fmt: skip
 
 
+def replace_id(record, day):
+    record.list_id = f"{day}{record.list_id[8:]}"
+    return record
+
+
 def write(folder, *records):
+    write_raw(folder, *map(pack, records))
+
+
+def write_raw(folder, *payloads):
     async def work():
         journal = Journal(folder)
-        await journal.append(*map(pack, records))
+        await journal.append(*payloads)
         await journal.close()
 
     asyncio.run(work())
@@ -331,14 +342,104 @@ def test_swaps_of_position_1_within_their_cost_test_a_harvested_curve(tmp_path):
     assert found.harvested.sessions == sum(found.interventions.swapped.values())
 
 
-def test_records_of_a_newer_version_are_refused(tmp_path):
-    async def work():
-        journal = Journal(tmp_path / "log")
-        await journal.append(b"\x81\xa4type\xa5novel")
-        await journal.close()
+def crafted(**changes):
+    """A list as bytes, with parts that no server writes."""
+    record = {"type": "shown", **msgspec.to_builtins(shown("bad", "a", "b"))}
+    return msgspec.msgpack.encode({**record, **changes})
 
-    asyncio.run(work())
-    with pytest.raises(FileFormatError, match="newer"):
-        collect(tmp_path / "log", tmp_path / "out")
+
+BAD = {
+    "unknown type": b"\x81\xa4type\xa5novel",
+    "no map": b"\xc1",
+    "nested": b"\x91" * 10_000,
+    "a document twice": crafted(documents=["a", "a"]),
+    "no document": crafted(documents=[]),
+    "another day": crafted(time=MONDAY + DAY),
+    "too late a time": crafted(time=2**62),
+    "an empty id": crafted(session=""),
+    "a long id": crafted(query="q" * 300),
+    "few teams": crafted(teams=[1]),
+    "large teams": crafted(teams=[1, 2**31]),
+    "few shadows": crafted(shadow=[1]),
+    "no experiment": crafted(experiment="nonsense"),
+    "no probability": crafted(probability=float("nan")),
+    "names": pack(Names("n", ["x", "x"])),
+    "control": pack(Names("n", ["x\0y"])),
+    **{f"label {label!r}": pack(clicked("e", "one", "a", label=label))
+       for label in ("' ), 0) AS a FROM known; DROP TABLE known; --", '"', "", "CLICK", "ranker")},
+    "value": pack(clicked("e", "one", "a", value=float("nan"))),
+    "day": pack(replace_id(clicked("e", "one", "a"), "20249999")),
+}  # fmt: skip
+
+
+def test_bad_records_are_left_out_and_counted(tmp_path):
+    good = [pack(shown("one", "a", "b")), pack(clicked("e", "one", "a"))]
+    write_raw(tmp_path / "log", *BAD.values(), *good)
+    done = collect(tmp_path / "log", tmp_path / "out")
+    assert (done.lists, done.events, done.bad, done.damaged) == (1, 1, len(BAD), 0)
+    assert [each["click"] for each in rows(tmp_path / "out")] == [1, 0]
+    # What cannot be counted as read is not removed, until it is set aside.
+    later = datetime(2024, 12, 1, tzinfo=UTC)
+    options = {"close_after": 1, "remove_closed": True, "now": later}
+    assert collect(tmp_path / "log", tmp_path / "out2", **options).removed == 0
+    done = collect(tmp_path / "log", tmp_path / "out3", set_aside=True, **options)
+    assert (len(done.set_aside), done.removed) == (1, 0)
+    done = collect(tmp_path / "log", tmp_path / "out4", **options)
+    assert (done.lists, done.events, done.bad, done.removed) == (1, 1, 0, 1)
+
+
+@pytest.mark.parametrize("width", [4, 15, 17, 0])
+def test_features_of_another_width_are_left_out(tmp_path, width):
+    names, features = Names("n", ["x", "y"]), b"\0" * width
+    write(tmp_path / "log", names, shown("one", "a", "b", features=features, names="n"))
+    done = collect(tmp_path / "log", tmp_path / "out")
+    assert (done.lists, done.without_features) == (1, 1)
+
+
+def test_what_is_no_segment_is_named_and_stops_no_other(tmp_path):
+    log, out = tmp_path / "log", tmp_path / "out"
+    write(log, shown("one", "a"))
+    os.mkfifo(log / "pipe.journal")
+    (log / "link.journal").symlink_to("/dev/zero")
+    (log / "other.journal").write_bytes(b"something else entirely")
+    later = {"close_after": 1, "now": datetime(2024, 12, 1, tzinfo=UTC)}
+    done = collect(log, out, remove_closed=True, **later)
+    assert sorted(done.refused) == ["link.journal", "other.journal", "pipe.journal"]
+    # There may be lists of any day in them: no day is final.
+    assert (done.lists, done.closed, done.removed) == (1, [], 0)
+    done = collect(log, out, set_aside=True)
+    assert sorted(p.name for p in (log / "damaged").iterdir()) == sorted(done.refused)
+    assert collect(log, out, **later).closed == [MONDAY_NAME]
     with pytest.raises(OptionError, match="no folder"):
-        collect(tmp_path / "nothing", tmp_path / "out")
+        collect(tmp_path / "nothing", out)
+
+
+def test_a_damaged_segment_is_set_aside_and_its_whole_records_stay(tmp_path):
+    log, out = tmp_path / "log", tmp_path / "out"
+    write(
+        log,
+        Names("n", ["x"]),
+        shown("one", "a", features=b"\0\0\0\0", names="n"),
+        shown("two", "a"),
+    )
+    (path,) = segments(log)
+    before = path.read_bytes().replace(b"session of two", b"session of TWO")
+    path.write_bytes(before)
+    done = collect(log, out, set_aside=True)
+    assert done.damaged == 0  # it was the last record: taken for a torn tail
+    write(log, shown("three", "a"), shown("four", "a"))
+    path = segments(log)[-1]
+    path.write_bytes(before := path.read_bytes().replace(b"session of three", b"session of THREE"))
+    first = collect(log, out, set_aside=True)
+    assert (first.lists, first.set_aside) == (2, [path.name])
+    assert (log / "damaged" / path.name).read_bytes() == before
+    again = collect(log, out)
+    assert (again.lists, again.damaged, again.without_features) == (2, 0, 0)
+
+
+def test_a_file_that_is_none_of_a_day_is_told(tmp_path):
+    write(tmp_path / "log", shown("one", "a"))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "clicks-2026-01-01.parquet").write_bytes(b"no parquet")
+    with pytest.raises(FileFormatError, match="no file of a day"):
+        collect(tmp_path / "log", tmp_path / "out")

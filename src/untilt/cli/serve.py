@@ -104,6 +104,9 @@ def collect(
         None, "Days after its end at which a day's file becomes final.", metavar="DAYS"
     ),
     remove_closed: bool = option(False, "Remove what holds nothing but final days."),
+    set_aside: bool = option(
+        False, "Move damaged segments to FOLDER/damaged; their whole records stay."
+    ),
     *,
     output: Output,
 ) -> None:
@@ -124,6 +127,7 @@ def collect(
         labels=_parse_rules(label),
         close_after=close_after,
         remove_closed=remove_closed,
+        set_aside=set_aside,
     )
     output.record(**done.to_dict())
     _report(output, done)
@@ -164,10 +168,16 @@ def _report(out: Output, done: "Collected") -> None:
         "events that came after their day was closed": done.late,
         "bytes of records that were never acknowledged, cut": done.cut,
         "bytes that the disk lost": done.damaged,
+        "records that no server writes, left out": done.bad,
         "lists whose features cannot be read: the disk lost their names": done.without_features,
         "segments removed": done.removed,
+        "damaged segments moved to the folder damaged": len(done.set_aside),
+        "labels and features left out, because there may be only so many": len(done.left_out),
     }
     out.points([f"{count:,} {what}" for what, count in told.items() if count])
+    out.points([f"{name} was not read: {why}" for name, why in done.refused.items()])
+    if done.refused:
+        out.points(["So no day was closed. `--set-aside` moves what is no segment out of the way."])
     out.points([
         f"feature {name!r} is the column {column!r}: the log has a {name.lower()!r} of its own"
         for name, column in done.renamed.items()

@@ -29,8 +29,11 @@ from untilt.serving.metrics import Counters
 from untilt.serving.models import Candidates, FeatureTable, Model, Models, candidates_of
 from untilt.serving.options import Settings
 from untilt.serving.wire import (
+    CLICK,
     JSON,
-    MOST_EVENTS,
+    MOST_DECLARED,
+    MOST_LABELS,
+    MOST_NAMES,
     MOST_SHOWN,
     FeedbackRequest,
     Names,
@@ -45,7 +48,6 @@ from untilt.serving.wire import (
     kind_of,
     new_list_id,
     pack,
-    plain_id,
     plain_ids,
 )
 
@@ -77,6 +79,8 @@ class Server:
         self.started = time.time()
         self._watching: asyncio.Task[None] | None = None
         self._thetas: dict[int, FloatArray] = {}
+        self._names: dict[str, tuple[str, ...]] = {}  # of features, declared in the journal
+        self._labels = {CLICK}
         self._journal_seen = (0, 0)
         self._models_seen = (0, 0)
 
@@ -88,7 +92,7 @@ class Server:
         body = await self._body(request)
         start = time.perf_counter()
         wanted: RankRequest = decode(body, kind, RankRequest)
-        session, query = plain_id(wanted.session, "session"), plain_id(wanted.query, "query")
+        session, query = plain_ids([wanted.session, wanted.query], "session or query")
         documents, size = self._checked(wanted)
         model = self.models.answering(session)
         candidates = candidates_of(
@@ -123,11 +127,9 @@ class Server:
 
     def _checked(self, wanted: RankRequest) -> tuple[list[str], int]:
         n, most = len(wanted.documents), self.settings.most_documents
-        if not 0 < n <= most:
+        if n > most:
             raise RequestError(f"a request must have 1 to {most:,} documents. Got {n:,}.")
         size = n if wanted.size is None else wanted.size
-        if size < 1:
-            raise RequestError(f"size must be at least 1. Got {size}.")
         documents = plain_ids(wanted.documents, "a document's id")
         if len(set(documents)) < n:
             raise RequestError("each document must stand in a request once.")
@@ -190,38 +192,53 @@ class Server:
             record.features = candidates.values[order].astype("<f4").tobytes()
         try:
             await asyncio.wait_for(self.journal.append(pack(record)), self.settings.timeout)
-        except (WriteError, TimeoutError):
+        except (WriteError, JournalFullError):
             # Readers get their list all the same: a search must not stop because a disk is full.
             self.counters.add("untilt_unlogged_lists_total")
             return None
+        except TimeoutError:
+            # It is on its way and will be in the log. Without its id it would be there as a list
+            # that nobody clicked; with it, its clicks count, or neither does.
+            self.counters.add("untilt_late_lists_total")
         return record.list_id
 
     def _declared(self, names: tuple[str, ...]) -> str:
-        """The id of these names of features in the journal. The rankers' own are always taken."""
-        key = hashed(*names)[:12]
-        own = any(names == model.names for model in self.models.all)
-        try:
-            self.journal.declare(key, pack(Names(key, list(names))), bounded=not own)
-        except JournalFullError:
-            raise RequestError(
-                "too many different lists of feature names were sent to this server. Send them "
-                "always in one order."
-            ) from None
+        """The id of these names of features in the journal. The rankers' own are always taken.
+
+        Others are bounded, all together: they are held in memory, written into each segment, and
+        each becomes a column.
+        """
+        key = hashed(*names)
+        if key not in self._names:
+            others = {**self._names, key: names}
+            for model in self.models.all:
+                others.pop(hashed(*model.names), None)
+            different = {name for each in others.values() for name in each}
+            if sum(map(len, others.values())) > MOST_DECLARED or len(different) > MOST_NAMES:
+                raise RequestError(
+                    "too many different lists of feature names were sent to this server. Send them "
+                    "always in one order."
+                )
+            self._names[key] = names
+            self.journal.declare(key, pack(Names(key, list(names))))
         return key
 
     async def feedback(self, request: Request) -> Response:
         """POST /feedback: answered once every event is on the disk."""
         kind = kind_of(request.headers.get("content-type"))
         wanted: FeedbackRequest = decode(await self._body(request), kind, FeedbackRequest)
-        if not 0 < len(wanted.events) <= MOST_EVENTS:
-            raise RequestError(
-                f"a request must have 1 to {MOST_EVENTS:,} events. Got {len(wanted.events):,}."
-            )
         now = time.time_ns() // 1000
         kept = [pack(checked_event(event, now)) for event in wanted.events]
+        labels = self._labels | {event.label for event in wanted.events}
+        if len(labels) > MOST_LABELS or not labels <= set(self.settings.labels or labels):
+            raise RequestError(
+                f"this server takes the labels {', '.join(self.settings.labels or self._labels)}. "
+                "Name others when it starts: --label NAME."
+            )
+        self._labels = labels
         try:
             await asyncio.wait_for(self.journal.append(*kept), self.settings.timeout)
-        except (WriteError, TimeoutError):
+        except (WriteError, JournalFullError, TimeoutError):
             raise RequestError(
                 "the events could not be written to the disk. Send them again later.", status=503
             ) from None
@@ -343,9 +360,6 @@ class Server:
             return await answer(request)
         except RequestError as error:
             return _refusal(error.status, error.text)
-        except JournalFullError as error:
-            self.counters.add("untilt_refused_total")
-            return _refusal(503, str(error))
         except UntiltError as error:
             return _refusal(400, str(error))
         finally:

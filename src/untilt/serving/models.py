@@ -18,7 +18,7 @@ import numpy as np
 from untilt._core.arrays import FeatureArray, FloatArray
 from untilt.errors import ColumnError, OptionError, UntiltError
 from untilt.serving.explore import Relevance, fit_relevance, uniform
-from untilt.serving.wire import MOST_ID, RankRequest, RequestError
+from untilt.serving.wire import RankRequest, RequestError, are_plain
 
 CALIBRATION_ROWS = 50_000
 
@@ -221,13 +221,8 @@ def _checked_names(names: list[str] | None) -> tuple[str, ...] | None:
     """Names that can be columns of a log; None where the request has none."""
     if not names:
         return None
-    wrong = next((name for name in names if not 0 < len(name) <= MOST_ID), None)
-    if wrong is not None:
-        raise RequestError(
-            f"a feature's name must have 1 to {MOST_ID} characters. Got {len(wrong)}."
-        )
-    if len(set(names)) < len(names):
-        raise RequestError("each feature must be named once.")
+    if len(set(names)) < len(names) or not are_plain(names):
+        raise RequestError("each feature must be named once, without control characters.")
     return tuple(names)
 
 
