@@ -2,9 +2,11 @@
 
 import asyncio
 import base64
+import errno
 import gc
 import re
 import shutil
+import time
 import tracemalloc
 
 import msgspec
@@ -123,6 +125,13 @@ BAD = {
     "missing value": ({**ASKED, "features": [[None, 1.0], *ROWS[1:]]}, 400),
     "too large a value": ({**ASKED, "features": [[1e300, 1.0], *ROWS[1:]]}, 400),
     "empty document": ({**ASKED, "documents": ["x", "", "z"]}, 400),
+    "control in a document": ({**ASKED, "documents": ["x", "y\0", "z"]}, 400),
+    "control in a session": ({**ASKED, "session": "s\t"}, 400),
+    "control in a query": ({**ASKED, "query": "\x1b[2J"}, 400),
+    "control in a name": (
+        {**ASKED, "features": [[1.0] * 3] * 3, "feature_names": ["a", "b", "\x9b"]},
+        400,
+    ),
     "long document": ({**ASKED, "documents": ["x", "y" * 300, "z"]}, 400),
     "half a document": (b'{"session":"s","query":"q","documents":["a","\\udc00"]}', 400),
     "long id": ({**ASKED, "session": "s" * 300}, 400),
@@ -245,7 +254,7 @@ def test_too_many_at_once_are_refused_and_may_come_again(settings):
     assert (health, later) == (200, 200)
 
 
-def test_a_full_queue_is_503_and_a_full_disk_does_not_stop_the_search(settings, monkeypatch):
+def test_neither_a_full_queue_nor_a_full_disk_stops_the_search(settings, monkeypatch):
     async def talk(ask):
         answers = []
         for error in (JournalFullError("too much waits."), WriteError("full.")):
@@ -260,9 +269,73 @@ def test_a_full_queue_is_503_and_a_full_disk_does_not_stop_the_search(settings, 
         return answers
 
     queue, disk, feedback = with_server(settings(), talk)
-    assert (queue.status, disk.status, feedback.status) == (503, 200, 503)
-    assert disk.json["list"] is None
-    assert disk.json["documents"] == ["y", "z", "x"]
+    assert (queue.status, disk.status, feedback.status) == (200, 200, 503)
+    for each in (queue, disk):
+        assert each.json["list"] is None
+        assert each.json["documents"] == ["y", "z", "x"]
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_on_a_slow_disk_a_list_and_its_clicks_count_or_neither_does(
+    settings, monkeypatch, tmp_path, refuses
+):
+    def slow(handle):
+        time.sleep(0.4)
+        if refuses:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def talk(ask):
+        monkeypatch.setattr("untilt.serving.journal.sync_handle", slow)
+        shown = [await ask.rank(**{**ASKED, "session": f"s{i}"}) for i in range(3)]
+        ids = [each.json["list"] for each in shown]
+        await asyncio.sleep(1.2)
+        monkeypatch.undo()
+        events = [{"event": i, "list": ids[i], "document": "x"} for i in range(3) if ids[i]]
+        told = await ask.feedback(*events)
+        late = (await ask("GET", "/metrics")).body.decode()
+        return ids, told.status, int(re.search(r"untilt_late_lists_total (\d+)", late)[1])
+
+    ids, status, late = with_server(settings(timeout=0.1), talk)
+    assert (status, late) == (200, 3)
+    assert None not in ids
+    done = collect(tmp_path / "log", tmp_path / "clicks")
+    assert (done.lists, done.events, done.orphans) == ((0, 0, 3) if refuses else (3, 3, 0))
+
+
+def test_a_list_that_is_told_to_be_unlogged_never_counts(settings, monkeypatch, tmp_path):
+    """The disk takes the bytes and then refuses to sync them; and refuses to cut them once."""
+
+    def refuses(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    async def talk(ask):
+        ids = [(await ask.rank(**{**ASKED, "session": "first"})).json["list"]]
+        for name in ("untilt.serving.journal.sync_handle", "os.ftruncate"):
+            monkeypatch.setattr(name, refuses)
+            ids.append((await ask.rank(**{**ASKED, "session": name})).json["list"])
+        monkeypatch.undo()
+        ids.append((await ask.rank(**{**ASKED, "session": "last"})).json["list"])
+        return ids
+
+    ids = with_server(settings(), talk)
+    assert [each is None for each in ids] == [False, True, True, False]
+    done = collect(tmp_path / "log", tmp_path / "clicks")
+    found = pq.read_table(tmp_path / "clicks").column("session_id").to_pylist()
+    assert set(found) == {ids[0], ids[3]}
+    assert (done.cut, done.damaged) == (0, 0)
+
+
+def test_labels_are_bounded_and_named_by_the_operator(settings):
+    def event(label):
+        return {"event": label, "list": f"20261116-{'0' * 24}", "document": "x", "label": label}
+
+    async def talk(ask):
+        one = [(await ask.feedback(event(label))).status for label in ("click", "dwell")]
+        many = await ask.feedback(*(event(f"l{i}") for i in range(100)))
+        return one, many.status, (await ask.feedback(event("dwell"))).status
+
+    assert with_server(settings(), talk) == ([200, 200], 400, 200)
+    assert with_server(settings(labels=("click",)), talk) == ([200, 400], 400, 400)
 
 
 def test_names_of_features_do_not_fill_the_memory(settings):
@@ -457,6 +530,7 @@ def test_metrics_are_what_prometheus_reads_and_sum_over_workers(settings):
         await ask("POST", "/rank", b"{")
         other = make_server(given)  # a second worker on the same folder
         other.counters.ranked(0.5, "production", 3)
+        other.counters.request("/rank", 200)
         text = (await ask("GET", "/metrics")).body.decode()
         other.counters.close()
         return text
@@ -464,7 +538,7 @@ def test_metrics_are_what_prometheus_reads_and_sum_over_workers(settings):
     text = with_server(given, talk)
     line = re.compile(r'(# (HELP|TYPE) \w+ .+|\w+(\{\w+="[^"]*"(,\w+="[^"]*")*\})? [-+0-9.e]+)')
     assert all(line.fullmatch(each) for each in text.strip().split("\n"))
-    assert 'untilt_requests_total{path="/rank",status="200"} 10' in text
+    assert 'untilt_requests_total{path="/rank",status="200"} 11' in text
     assert 'untilt_requests_total{path="/rank",status="400"} 1' in text
     assert "untilt_rank_seconds_count 11" in text
     assert 'untilt_rank_seconds_bucket{le="+Inf"} 11' in text

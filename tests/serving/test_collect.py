@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import tracemalloc
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 import untilt as ut
 from untilt.cli.main import app
 from untilt.errors import FileFormatError, OptionError
+from untilt.serving import collect as collect_module
 from untilt.serving.collect import collect
 from untilt.serving.explore import NOT_DRAWN, parse_exploration
 from untilt.serving.journal import Journal, segments
@@ -427,14 +429,128 @@ def test_a_damaged_segment_is_set_aside_and_its_whole_records_stay(tmp_path):
     path.write_bytes(before)
     done = collect(log, out, set_aside=True)
     assert done.damaged == 0  # it was the last record: taken for a torn tail
+    (old,) = segments(log)
     write(log, shown("three", "a"), shown("four", "a"))
-    path = segments(log)[-1]
+    (path,) = {*segments(log)} - {old}
     path.write_bytes(before := path.read_bytes().replace(b"session of three", b"session of THREE"))
     first = collect(log, out, set_aside=True)
     assert (first.lists, first.set_aside) == (2, [path.name])
     assert (log / "damaged" / path.name).read_bytes() == before
     again = collect(log, out)
     assert (again.lists, again.damaged, again.without_features) == (2, 0, 0)
+
+
+def test_an_event_is_one_of_its_document_and_nobody_takes_its_id(tmp_path):
+    write(
+        tmp_path / "log",
+        shown("one", "a", "b"),
+        clicked("e-1", "nowhere", "a", received=MONDAY + 1),  # a stranger was first
+        clicked("e-1", "one", "a", received=MONDAY + 2),
+        clicked("e-1", "one", "b", received=MONDAY + 3),  # another front end counts from 1 too
+        clicked("e-1", "one", "b", received=MONDAY + 4),  # sent again
+        clicked("e-1", "one", "b", received=MONDAY + 5, label="dwell", value=3.0),
+    )
+    done = collect(tmp_path / "log", tmp_path / "out")
+    assert (done.events, done.duplicates, done.orphans) == (3, 1, 1)
+    found = [(each["click"], each["dwell"]) for each in rows(tmp_path / "out")]
+    assert found == [(1, 0), (1, 3)]
+
+
+@pytest.mark.parametrize("day", ["20200101", "99991231"])
+def test_events_of_unknown_lists_do_not_hold_up_removal(tmp_path, day):
+    orphan = replace_id(clicked("e", "none", "a", received=MONDAY + DAY), day)
+    write(tmp_path / "log", shown("one", "a"), orphan)
+    options = {"close_after": 1, "remove_closed": True}
+    early = datetime(2024, 10, 6, 12, tzinfo=UTC)
+    done = collect(tmp_path / "log", tmp_path / "out", now=early, **options)
+    # It came on the 5th: its list may still come.
+    assert done.removed == (day == "20200101")
+    later = datetime(2024, 10, 7, 12, tzinfo=UTC)
+    collect(tmp_path / "log", tmp_path / "out", now=later, **options)
+    assert segments(tmp_path / "log") == []
+
+
+def test_a_segment_that_grew_after_it_was_read_stays(tmp_path, monkeypatch):
+    """A server writes acknowledged lists of the next day into it, and stops."""
+    log, out = tmp_path / "log", tmp_path / "out"
+
+    async def work():
+        journal = Journal(log)
+        await journal.append(pack(shown("one", "a")))
+        joined = collect_module._join
+
+        def then_grows(*given):
+            joined(*given)
+            # In the other thread, as a server beside us does.
+            asyncio.run_coroutine_threadsafe(
+                journal.append(pack(shown("two", "a", time=MONDAY + DAY))), loop
+            ).result()
+            asyncio.run_coroutine_threadsafe(journal.close(), loop).result()
+
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(collect_module, "_join", then_grows)
+        options = {"close_after": 0, "remove_closed": True}
+        return await asyncio.to_thread(
+            collect, log, out, now=datetime(2024, 10, 5, tzinfo=UTC), **options
+        )
+
+    done = asyncio.run(work())
+    assert (done.closed, done.removed) == ([MONDAY_NAME], 0)
+    monkeypatch.undo()
+    done = collect(log, out)
+    assert done.days == {TUESDAY_NAME: 1}
+
+
+def test_a_second_collect_is_refused_and_the_final_day_stays(tmp_path, monkeypatch):
+    log, out = tmp_path / "log", tmp_path / "out"
+    write(log, shown("one", "a"), clicked("e", "one", "a"))
+    joined, refused = collect_module._join, []
+
+    def meanwhile(*given):
+        monkeypatch.undo()
+        for other in ((log, tmp_path / "elsewhere"), (tmp_path / "log2", out)):
+            with pytest.raises(OptionError, match="another `untilt collect`"):
+                collect(*other, close_after=1, remove_closed=True)
+            refused.append(other)
+        joined(*given)
+
+    write(tmp_path / "log2", shown("two", "a"))
+    monkeypatch.setattr(collect_module, "_join", meanwhile)
+    collect(log, out)
+    assert len(refused) == 2
+    # A final day is never replaced.
+    later = datetime(2024, 12, 1, tzinfo=UTC)
+    assert collect(log, out, close_after=1, remove_closed=True, now=later).removed == 1
+    before = (out / f"clicks-{MONDAY_NAME}.parquet").read_bytes()
+    write(log, shown("one", "a"))
+    collect(log, out)
+    assert (out / f"clicks-{MONDAY_NAME}.parquet").read_bytes() == before
+
+
+def test_names_and_labels_that_a_client_invents_are_bounded(tmp_path):
+    """The most frequent stay: those of the rankers, and the labels that people use."""
+    many = [f"n{i}" for i in range(100_000)]
+    write(
+        tmp_path / "log",
+        Names("own", ["x"]),
+        Names("many", many),
+        shown("many", "a", features=bytes(400_000), names="many"),
+        *(shown(f"{i}", "a", features=b"\0\0\x80?", names="own") for i in range(50)),
+        *(clicked("e", "1", "a", label=f"l{i}") for i in range(1000)),
+        *(clicked("f", f"{i}", "a", label="dwell") for i in range(5)),
+        clicked("e", "1", "a"),
+    )
+    tracemalloc.start()
+    done = collect(tmp_path / "log", tmp_path / "out")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (len(done.features), len(done.labels)) == (4096, 64)
+    assert {"click", "dwell"} <= set(done.labels)
+    assert len(done.left_out) == 100_001 - 4096 + 1002 - 64
+    found = rows(tmp_path / "out")
+    assert [each["x"] for each in found if each["x"] is not None] == [1.0] * 50
+    assert sum(each["dwell"] for each in found) == 5
+    assert peak < 200 << 20
 
 
 def test_a_file_that_is_none_of_a_day_is_told(tmp_path):

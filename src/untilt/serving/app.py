@@ -213,8 +213,8 @@ class Server:
             others = {**self._names, key: names}
             for model in self.models.all:
                 others.pop(hashed(*model.names), None)
-            different = {name for each in others.values() for name in each}
-            if sum(map(len, others.values())) > MOST_DECLARED or len(different) > MOST_NAMES:
+            sent = [name for each in others.values() for name in each]
+            if sum(map(len, sent)) > MOST_DECLARED or len(set(sent)) > MOST_NAMES:
                 raise RequestError(
                     "too many different lists of feature names were sent to this server. Send them "
                     "always in one order."

@@ -239,12 +239,12 @@ class _Tables:
             key = self._keys.setdefault(tuple(record.names), f"{len(self._keys)}")
             self._names[record.id], self.names[key] = key, record.names
         elif isinstance(record, Shown):
-            record.names = self._names.get(record.names, "")
-            if record.features is not None:
-                width = 4 * len(self.names.get(record.names, ()))
-                if not width or len(record.features) != width * len(record.documents):
-                    record.features, record.names = None, ""
-                    self.without_features += 1
+            key, given = self._names.get(record.names, ""), record.features
+            size = 4 * len(self.names.get(key, ())) * len(record.documents)
+            record.names = key if given and len(given) == size else ""
+            if given is not None and not record.names:
+                record.features = None
+                self.without_features += 1
             self._shown.append(record)
         else:
             self._feedback.append(record)
