@@ -4,8 +4,10 @@ import asyncio
 import base64
 import errno
 import gc
+import os
 import re
 import shutil
+import threading
 import time
 import tracemalloc
 
@@ -15,8 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.serving.asking import saved_ranker, with_server
+from typer.testing import CliRunner
 
 import untilt as ut
+from untilt.cli.main import app as cli
 from untilt.errors import OptionError, UntiltError, WriteError
 from untilt.serving.collect import collect
 from untilt.serving.journal import Journal, JournalFullError
@@ -190,10 +194,13 @@ def test_other_paths_methods_and_types_are_refused(settings):
             await ask("GET", "/rank"),
             await ask("POST", "/rank", ASKED, content_type="text/plain"),
             await ask("GET", "/../../etc/passwd"),
+            await ask("POST", "/rank/", ASKED),  # and no way to another host
+            await ask("POST", "/reload", content_type="application/x-www-form-urlencoded"),
         ]
 
     answers = with_server(settings(), talk)
-    assert [each.status for each in answers] == [404, 405, 415, 404]
+    assert [each.status for each in answers] == [404, 405, 415, 404, 404, 415]
+    assert answers[1].headers["allow"] == "POST"
     assert all(each.error for each in answers)
 
 
@@ -503,6 +510,99 @@ def test_reload_swaps_the_ranker_and_a_bad_file_leaves_the_old_one(settings, fil
     assert "live.untilt" in problem
     assert "untilt_reloads_total 1\n" in metrics
     assert "untilt_reload_failures_total 1\n" in metrics
+
+
+def test_a_pipe_a_device_or_a_hanging_disk_in_the_place_of_a_ranker(
+    settings, files, tmp_path, monkeypatch
+):
+    path = tmp_path / "live.untilt"
+    shutil.copy(files / "a.untilt", path)
+    let_go = threading.Event()
+
+    async def talk(ask):
+        problems = []
+        for make in (os.mkfifo, lambda place: place.symlink_to("/dev/zero"), os.mkdir):
+            (tmp_path / "live.untilt").unlink()
+            make(path)
+            assert (await ask("POST", "/reload")).status == 500
+            problems.append((await ask("GET", "/model")).json["problem"])
+            path.rmdir() if path.is_dir() else path.unlink()
+            shutil.copy(files / "a.untilt", path)
+            await ask("POST", "/reload")
+        monkeypatch.setattr(
+            "untilt.serving.models.load_model", lambda *_: let_go.wait(60) and files["no"]
+        )
+        shutil.copy(files / "b.untilt", path)
+        hanging = [await ask("POST", "/reload") for _ in range(3)]
+        assert (await ask.rank(**ASKED)).status == 200
+        return problems, [each.status for each in hanging]
+
+    start = time.monotonic()
+    problems, hanging = with_server(settings(ranker=str(path), timeout=0.2), talk)
+    assert time.monotonic() - start < 20  # the server ended although the disk hangs
+    let_go.set()
+    assert all("live.untilt" in each for each in problems)
+    assert hanging == [409] * 3
+
+
+def test_the_watch_goes_on_whatever_a_file_does(settings, files, tmp_path, monkeypatch):
+    def fails(*_):
+        raise RuntimeError("of a library")
+
+    async def talk(ask):
+        monkeypatch.setattr("untilt.serving.models._stamp", fails)
+        await asyncio.sleep(0.2)
+        problem = (await ask("GET", "/model")).json["problem"]
+        monkeypatch.undo()
+        shutil.copy(files / "b.untilt", tmp_path / "new")
+        (tmp_path / "new").replace(path)
+        for _ in range(200):
+            if (await ask.rank(**ASKED)).json["documents"][0] == "x":
+                return problem
+            await asyncio.sleep(0.02)
+        return None
+
+    path = tmp_path / "live.untilt"
+    shutil.copy(files / "a.untilt", path)
+    assert with_server(settings(ranker=str(path), watch_seconds=0.02), talk) == "of a library"
+
+
+def test_the_server_ends_although_the_disk_hangs(settings, monkeypatch):
+    let_go, ended = threading.Event(), []
+    monkeypatch.setattr("untilt.serving.journal.sync_handle", lambda _: let_go.wait(60))
+    monkeypatch.setattr("untilt.serving.app.STOP_SECONDS", 0.1)
+    monkeypatch.setattr("untilt.serving.app.os._exit", ended.append)
+
+    async def talk(ask):
+        return (await ask("POST", "/rank", ASKED)).status
+
+    assert with_server(settings(timeout=0.1), talk) == 200
+    let_go.set()
+    assert ended == [1]
+
+
+def test_a_host_that_others_reach_needs_a_token_or_a_word(files, tmp_path, monkeypatch):
+    monkeypatch.setattr("untilt.serving.start.run", lambda *_, **__: None)
+    words = ["serve", str(files / "a.untilt"), "--log", str(tmp_path / "log"), "--host", "0.0.0.0"]
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 2
+    assert "--no-token" in done.output
+    assert CliRunner().invoke(cli, [*words, "--no-token"]).exit_code == 0
+    assert CliRunner().invoke(cli, words, env={"UNTILT_TOKEN": "0" * 32}).exit_code == 0
+
+
+def test_on_loopback_no_other_name_leads_here_unless_there_is_a_token(settings, tmp_path):
+    (tmp_path / "token").write_text("0123456789abcdef\n")
+    hosts = ["localhost:8080", "127.0.0.1", "[::1]:80",
+             "rebind.evil.com", "[", "localhost.evil.com", "127.0.0.1:80@evil.com"]  # fmt: skip
+
+    async def talk(ask):
+        return [(await ask("POST", "/rank", ASKED, host=host)).status for host in hosts]
+
+    assert with_server(settings(loopback=True), talk) == [200] * 3 + [403] * 4
+    assert with_server(settings(), talk) == [200] * 7
+    given = settings(loopback=True, token_file=str(tmp_path / "token"))
+    assert with_server(given, talk, authorization="Bearer 0123456789abcdef") == [200] * 7
 
 
 def test_the_file_is_watched(settings, files, tmp_path):

@@ -35,6 +35,7 @@ def serve(
     host: str = option("127.0.0.1", "The address to listen at; other machines reach 0.0.0.0."),
     port: int = option(8080, "The port to listen at.", min=0, max=65535),
     workers: int = option(1, "Processes that answer.", min=1, max=64),
+    no_token: bool = option(False, "Let everybody who reaches another address than loopback ask."),
     *,
     options: ServeOptions,
     out: Output,
@@ -61,6 +62,11 @@ def serve(
             "--share, --interleave and --shadow are about a second ranker: --candidate RANKER."
         )
     settings = Settings(str(ranker), str(log_folder), **vars(options))
+    if not (host in start.LOOPBACK or no_token or start.has_token(settings)):
+        raise OptionError(
+            f"everybody who reaches {host} could ask and send feedback. Give --token-file FILE, or "
+            "--no-token where a proxy asks for one."
+        )
     out.record(
         ranker=ranker,
         log=log_folder,
@@ -70,11 +76,6 @@ def serve(
         explore=options.explore,
     )
     out.say(f"{ranker} answers at http://{host}:{port}; what it shows is logged in {log_folder}.")
-    if host not in start.LOOPBACK and not start.has_token(settings):
-        out.points([
-            "Everybody who reaches this address can ask and send feedback: there is no token. "
-            "Give --token-file FILE, or let a proxy ask for one."
-        ])  # fmt: skip
     out.say("Ctrl-C ends it.")
     start.run(settings, host=host, port=port, workers=workers)
 

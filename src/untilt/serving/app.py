@@ -7,11 +7,14 @@ request names a file.
 
 import asyncio
 import hmac
+import os
+import re
+import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from starlette.applications import Starlette
@@ -51,6 +54,10 @@ from untilt.serving.wire import (
     plain_ids,
 )
 
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_LOOPBACK = re.compile(r"(127\.0\.0\.1|\[::1\]|localhost)(:[0-9]+)?", re.IGNORECASE)
+STOP_SECONDS = 5.0  # for the disk, once the last request was answered
+T = TypeVar("T")
 Answer = Callable[[Request], Awaitable[Response]]
 
 
@@ -299,9 +306,14 @@ class Server:
         self.counters.add("untilt_reload_failures_total", now[1] - before[1])
         self._models_seen = now
 
-    async def reload(self, _request: Request) -> Response:
+    async def reload(self, request: Request) -> Response:
         """POST /reload: look at the rankers' files now. The request says nothing of paths."""
-        changed = await asyncio.to_thread(self.models.reload)
+        kind_of(request.headers.get("content-type"))
+        changed = None
+        with suppress(TimeoutError):
+            changed = await _beside(self.models.reload, self.settings.timeout)
+        if changed is None:
+            raise RequestError("a reload is under way. /model says what became of it.", status=409)
         if self.models.problem is not None:
             raise RequestError(
                 f"the ranker was not replaced, the old one answers: {self.models.problem}",
@@ -327,6 +339,13 @@ class Server:
     def _check_token(self, request: Request) -> None:
         token = self.token
         if token is None:
+            host = request.headers.get("host", LOOPBACK[0])
+            if self.settings.loopback and not _LOOPBACK.fullmatch(host):
+                # A page whose name leads to this machine would come by its reader's browser.
+                raise RequestError(
+                    f"this server answers to {', '.join(LOOPBACK)} alone. Give it a token to be "
+                    "reached by another name.", status=403,
+                )  # fmt: skip
             return
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         right = hmac.compare_digest(given.encode(), token.encode())
@@ -342,7 +361,7 @@ class Server:
 
         async def with_limits(request: Request) -> Response:
             response = await self._answered(request, answer, open_to_all, counted)
-            self.counters.request(request.url.path, response.status_code)
+            self.counters.request(request.scope["path"], response.status_code)
             return response
 
         return with_limits
@@ -370,7 +389,8 @@ class Server:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(self.settings.watch_seconds)
-            await asyncio.to_thread(self.models.reload)
+            with suppress(TimeoutError):
+                await _beside(self.models.reload, self.settings.timeout)
 
     @asynccontextmanager
     async def lifespan(self, _app: Starlette) -> AsyncIterator[None]:
@@ -385,7 +405,10 @@ class Server:
                 self._watching.cancel()
                 with suppress(asyncio.CancelledError):
                     await self._watching
-            await self.journal.close()
+            try:
+                await asyncio.wait_for(self.journal.close(), STOP_SECONDS)
+            except TimeoutError:  # a thread that waits for a disk would be waited for
+                os._exit(1)
             self._catch_up()
             self.close()
 
@@ -393,6 +416,24 @@ class Server:
         """Let go of the files that workers share."""
         self.sessions.close()
         self.counters.close()
+
+
+async def _beside(work: Callable[[], T], seconds: float) -> T:
+    """In a thread that nobody waits for at the end: a disk may hold it for ever."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def tell(result: T) -> None:
+        if not done.done():
+            done.set_result(result)
+
+    def run() -> None:
+        result = work()
+        with suppress(RuntimeError):  # the server has ended
+            loop.call_soon_threadsafe(tell, result)
+
+    threading.Thread(target=run, daemon=True).start()
+    return await asyncio.wait_for(done, seconds)
 
 
 async def _read(request: Request, most: int) -> bytes:
@@ -408,8 +449,8 @@ async def _read(request: Request, most: int) -> bytes:
     return b"".join(parts)
 
 
-def _refusal(status: int, text: str) -> Response:
-    headers = {503: {"Retry-After": "1"}, 401: {"WWW-Authenticate": "Bearer"}}.get(status)
+def _refusal(status: int, text: str, more: Mapping[str, str] | None = None) -> Response:
+    headers = {503: {"Retry-After": "1"}, 401: {"WWW-Authenticate": "Bearer"}}.get(status, more)
     return Response(
         encode({"error": text}, JSON), status_code=status, media_type=JSON, headers=headers
     )
@@ -470,11 +511,14 @@ def make_app(server: Server, *, more: Sequence[Route] = ()) -> Starlette:
             "/reload.",
             405: "this path takes another method.",
         }
-        return _refusal(error.status_code, told.get(error.status_code, str(error.detail)))
+        text = told.get(error.status_code, str(error.detail))
+        return _refusal(error.status_code, text, error.headers)
 
     from starlette.exceptions import HTTPException
 
-    return Starlette(
+    app = Starlette(
         routes=routes, middleware=middleware, lifespan=server.lifespan,
         exception_handlers={HTTPException: lost},
     )  # fmt: skip
+    app.router.redirect_slashes = False  # to whatever host a request names
+    return app

@@ -20,7 +20,7 @@ from untilt.errors import OptionError
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)  # seconds
 PATHS = ("/rank", "/feedback", "/reload", "/model", "/metrics", "/health", "/ready", "other")
-STATUSES = (200, 400, 401, 404, 405, 408, 413, 415, 500, 503)
+STATUSES = (200, 400, 401, 403, 404, 405, 408, 409, 413, 415, 500, 503)
 MOST_WORKERS = 64
 
 # name: (what Prometheus calls its kind, what it says)

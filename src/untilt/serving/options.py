@@ -94,7 +94,11 @@ class ServeOptions:
 
 @dataclass(frozen=True)
 class Settings(ServeOptions):
-    """What a server is started with: its ranker, the folder of its log, and the options."""
+    """What a server is started with: its ranker, the folder of its log, and the options.
+
+    loopback : no other machine reaches it
+    """
 
     ranker: str
     log: str
+    loopback: bool = False
