@@ -7,7 +7,6 @@ request names a file.
 
 import asyncio
 import hmac
-import os
 import re
 import threading
 import time
@@ -27,7 +26,7 @@ from untilt.bias.given import Examination
 from untilt.errors import UntiltError, WriteError
 from untilt.evaluation.live import team_draft
 from untilt.serving.explore import INTERLEAVED, NOT_DRAWN, Drawn, Exploration, SessionTable, uniform
-from untilt.serving.journal import Journal, JournalFullError
+from untilt.serving.journal import Journal, JournalFullError, tell
 from untilt.serving.metrics import Counters
 from untilt.serving.models import Candidates, FeatureTable, Model, Models, candidates_of
 from untilt.serving.options import Settings
@@ -405,10 +404,8 @@ class Server:
                 self._watching.cancel()
                 with suppress(asyncio.CancelledError):
                     await self._watching
-            try:
+            with suppress(TimeoutError):  # the disk hangs
                 await asyncio.wait_for(self.journal.close(), STOP_SECONDS)
-            except TimeoutError:  # a thread that waits for a disk would be waited for
-                os._exit(1)
             self._catch_up()
             self.close()
 
@@ -423,14 +420,10 @@ async def _beside(work: Callable[[], T], seconds: float) -> T:
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
-    def tell(result: T) -> None:
-        if not done.done():
-            done.set_result(result)
-
     def run() -> None:
         result = work()
         with suppress(RuntimeError):  # the server has ended
-            loop.call_soon_threadsafe(tell, result)
+            loop.call_soon_threadsafe(tell, done, result)
 
     threading.Thread(target=run, daemon=True).start()
     return await asyncio.wait_for(done, seconds)

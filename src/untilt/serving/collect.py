@@ -54,22 +54,18 @@ _CLOSED = b"untilt.closed"
 _BATCH = 20_000  # records turned into columns at a time
 _MOST_VALUES = 1 << 22  # of features that are made at a time
 _Columns = Mapping[str, list[str | None]]  # id of feature names -> columns; None: left out
-_IMPRESSIONS = pa.schema(
-    [
-        ("list", pa.string()), ("day", pa.int32()), ("time", pa.int64()), ("session", pa.string()),
-        ("query", pa.string()), ("document", pa.string()), ("position", pa.int32()),
-        ("ranker", pa.string()), ("probability", pa.float64()), ("experiment", pa.string()),
-        ("model", pa.string()), ("names", pa.string()), ("features", pa.binary()),
-        ("shadow_position", pa.int32()), ("shadow_model", pa.string()), ("team", pa.int32()),
-    ]
-)  # fmt: skip
-_EVENTS = pa.schema(
-    [
-        ("event", pa.string()), ("list", pa.string()), ("document", pa.string()),
-        ("label", pa.string()), ("value", pa.float64()), ("time", pa.int64()),
-        ("received", pa.int64()),
-    ]
-)  # fmt: skip
+# Of records: a row for each, in columns of the names of their parts.
+_SHOWN = pa.schema({
+    **dict.fromkeys(("list_id", "session", "query", "ranker", "experiment", "model"), pa.string()),
+    **dict.fromkeys(("names", "shadow_model"), pa.string()),
+    "time": pa.int64(), "probability": pa.float64(), "documents": pa.list_(pa.string()),
+    "features": pa.list_(pa.binary()), "teams": pa.list_(pa.int32()),
+    "shadow": pa.list_(pa.int32()),
+})  # fmt: skip
+_EVENTS = pa.schema({
+    **dict.fromkeys(("event", "list_id", "document", "label"), pa.string()),
+    "value": pa.float64(), "time": pa.int64(), "received": pa.int64(),
+})  # fmt: skip
 
 
 @dataclass
@@ -215,10 +211,10 @@ def _closing(close_after: float | None, now: datetime) -> date | None:
 
 
 class _Tables:
-    """Impressions and events of all segments, in Parquet files of a scratch folder."""
+    """Lists and events of all segments, in Parquet files of a scratch folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.impressions, self.events = folder / "impressions.parquet", folder / "events.parquet"
+        self.lists, self.events = folder / "lists.parquet", folder / "events.parquet"
         self.names: dict[str, list[str]] = {}
         self.without_features = 0
         self._keys: dict[tuple[str, ...], str] = {}
@@ -226,7 +222,7 @@ class _Tables:
         self._shown: list[Shown] = []
         self._feedback: list[Feedback] = []
         self._writers = (
-            pq.ParquetWriter(self.impressions, _IMPRESSIONS),
+            pq.ParquetWriter(self.lists, _SHOWN),
             pq.ParquetWriter(self.events, _EVENTS),
         )
 
@@ -239,12 +235,16 @@ class _Tables:
             key = self._keys.setdefault(tuple(record.names), f"{len(self._keys)}")
             self._names[record.id], self.names[key] = key, record.names
         elif isinstance(record, Shown):
-            key, given = self._names.get(record.names, ""), record.features
-            size = 4 * len(self.names.get(key, ())) * len(record.documents)
-            record.names = key if given and len(given) == size else ""
-            if given is not None and not record.names:
-                record.features = None
-                self.without_features += 1
+            key, given, n = (
+                self._names.get(record.names, ""),
+                record.features,
+                len(record.documents),
+            )
+            width = 4 * len(self.names.get(key, ()))
+            record.names = key if given and len(given) == n * width else ""
+            self.without_features += given is not None and not record.names
+            pieces = range(0, n * width, width) if given and record.names else ()
+            record.features = [given[i : i + width] for i in pieces] or None
             self._shown.append(record)
         else:
             self._feedback.append(record)
@@ -252,10 +252,14 @@ class _Tables:
             self.flush()
 
     def flush(self) -> None:
-        if self._shown:
-            self._writers[0].write_batch(_impressions(self._shown, self.names))
-        if self._feedback:
-            self._writers[1].write_batch(_events(self._feedback))
+        for writer, schema, records in zip(
+            self._writers, (_SHOWN, _EVENTS), (self._shown, self._feedback), strict=True
+        ):
+            columns = [
+                pa.array([getattr(each, name) for each in records], kind)
+                for name, kind in zip(schema.names, schema.types, strict=True)
+            ]
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
         self._shown, self._feedback = [], []
 
     def close(self) -> None:
@@ -300,64 +304,20 @@ def _record(payload: bytes) -> Names | Shown | Feedback | None:
 _exploration = lru_cache(maxsize=1000)(parse_exploration)
 
 
-def _impressions(shown: list[Shown], names: Mapping[str, list[str]]) -> pa.RecordBatch:
-    n = [len(each.documents) for each in shown]
-    owner = np.repeat(np.arange(len(shown)), n)
-
-    def repeated(values: Iterable[Any], kind: pa.DataType) -> pa.Array:
-        return pa.array(values, kind).take(pa.array(owner))
-
-    features: list[bytes | None] = []
-    shadow: list[int | None] = []
-    teams: list[int] = []
-    for each in shown:
-        width = 4 * len(names[each.names]) if each.features is not None else 0
-        piece = each.features or b""
-        features += [
-            piece[i * width : (i + 1) * width] if width else None
-            for i in range(len(each.documents))
-        ]
-        teams += each.teams if each.teams is not None else [0] * len(each.documents)
-        shadow += each.shadow if each.shadow is not None else [None] * len(each.documents)
-    text = pa.string()
-    columns = [
-        repeated([each.list_id for each in shown], text),
-        repeated([each.time // 86_400_000_000 for each in shown], pa.int32()),
-        repeated([each.time for each in shown], pa.int64()),
-        repeated([each.session for each in shown], text),
-        repeated([each.query for each in shown], text),
-        pa.array([document for each in shown for document in each.documents], text),
-        pa.array(np.concatenate([np.arange(1, m + 1) for m in n]), pa.int32()),
-        repeated([each.ranker for each in shown], text),
-        repeated([each.probability for each in shown], pa.float64()),
-        repeated([each.experiment for each in shown], text),
-        repeated([each.model for each in shown], text),
-        repeated([each.names for each in shown], text),
-        pa.array(features, pa.binary()),
-        pa.array(shadow, pa.int32()),
-        repeated([each.shadow_model for each in shown], text),
-        pa.array(teams, pa.int32()),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=_IMPRESSIONS)
-
-
-def _events(feedback: list[Feedback]) -> pa.RecordBatch:
-    columns = [
-        pa.array([getattr(each, "list_id" if name == "list" else name) for each in feedback], kind)
-        for name, kind in zip(_EVENTS.names, _EVENTS.types, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=_EVENTS)
-
-
 # The join.
 
 _PREPARE = """
-CREATE TABLE shown AS SELECT * EXCLUDE (again) FROM (
-    SELECT *, row_number() OVER (PARTITION BY list, position ORDER BY time) AS again
-    FROM {impressions}) WHERE again = 1;
-CREATE TABLE once AS SELECT * EXCLUDE (again) FROM (
+CREATE TABLE shown AS SELECT * EXCLUDE (again, teams), coalesce(teams, 0) AS team FROM (
+    SELECT list_id AS list, CAST(time // 86400000000 AS INTEGER) AS day, time, session, query,
+        ranker, probability, experiment, model, names, shadow_model,
+        row_number() OVER (PARTITION BY list_id ORDER BY time) AS again,
+        CAST(generate_subscripts(documents, 1) AS INTEGER) AS position,
+        unnest(documents) AS document, unnest(features) AS features, unnest(teams) AS teams,
+        unnest(shadow) AS shadow_position
+    FROM {lists}) WHERE again = 1;
+CREATE TABLE once AS SELECT * EXCLUDE (again, list_id), list_id AS list FROM (
     SELECT *, row_number() OVER (
-        PARTITION BY event, list, document, label ORDER BY received, time, value) AS again
+        PARTITION BY event, list_id, document, label ORDER BY received, time, value) AS again
     FROM {events}) WHERE again = 1;
 CREATE TABLE known AS
     SELECT once.*, shown.day FROM once JOIN shown USING (list, document);
@@ -373,7 +333,7 @@ def _join(
     closing: date | None,
     now: datetime,
 ) -> None:
-    places = {"impressions": tables.impressions, "events": tables.events}
+    places = {"lists": tables.lists, "events": tables.events}
     at = {name: f"read_parquet({literal(str(path))})" for name, path in places.items()}
     sql.execute(_PREPARE.format(**at))
 
@@ -383,7 +343,7 @@ def _join(
 
     result.duplicates = number(f"*) FROM {at['events']}") - number("*) FROM once")
     result.lists = number("DISTINCT list) FROM shown")
-    result.reloads = number(f"*) FROM {at['impressions']} WHERE position = 1") - result.lists
+    result.reloads = number(f"*) FROM {at['lists']}") - result.lists
     result.impressions = number("*) FROM shown")
     result.events = number("*) FROM known")
     result.orphans = number(f"*) FROM {_UNKNOWN}")

@@ -21,15 +21,17 @@ write at a time. A frame costs 16 bytes and one `write`, and workers share nothi
 import asyncio
 import os
 import struct
+import threading
 import zlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
+from queue import SimpleQueue
 from time import monotonic
+from typing import TypeVar
 
 from untilt._core.archive import read_whole
 from untilt._core.files import lock, make_folder, replacing, sync_folder, sync_handle, write_at
@@ -42,6 +44,7 @@ _HEAD, _PLACE = struct.Struct("<4sIII"), struct.Struct("<QI")
 _BEGIN_1, _MARK_1, _HEAD_1 = b"untilt journal 1\n", b"utlf", struct.Struct("<4sII")  # read alone
 MOST_RECORD = 1 << 26  # bytes; a length above is no length
 MOST_SEGMENT = 1 << 28
+T = TypeVar("T")
 _MOST_FALSE = 100_000  # marks without a frame; who has so many was made to take time
 
 
@@ -85,7 +88,11 @@ class Journal:
         self.pending_bytes = self.written_bytes = self.syncs = 0
         self._waiting: list[tuple[tuple[bytes, ...], asyncio.Future[None]]] = []
         self._flushing: asyncio.Task[None] | None = None
-        self._disk = ThreadPoolExecutor(1, thread_name_prefix="untilt-journal")
+        # Not of a pool: Python would wait for a thread of it, and that for a disk, for ever.
+        self._jobs: SimpleQueue[tuple[list[bytes], asyncio.Future[Exception | None]] | None]
+        self._jobs = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="untilt-journal", daemon=True)
+        self._thread.start()
         self._declared: dict[str, bytes] = {}
         # The segment that is open: its file, acknowledged bytes, declared records in it.
         self._path, self._handle, self._size, self._told = folder, -1, 0, 0
@@ -123,15 +130,9 @@ class Journal:
         while self._waiting:
             group, self._waiting = self._waiting, []
             records = [each for payloads, _ in group for each in payloads]
-            problem: Exception | None = None
-            try:
-                await _loop().run_in_executor(self._disk, self._write, records)
-            except Exception as error:  # whatever it is, nobody may wait for ever
-                problem = WriteError(
-                    f"the log in {self.folder} could not be written: "
-                    f"{getattr(error, 'strerror', None) or error}. Make room there.",
-                    getattr(error, "errno", None),
-                )
+            written: asyncio.Future[Exception | None] = _loop().create_future()
+            self._jobs.put((records, written))
+            problem = await written
             self.pending_bytes -= sum(map(len, records))
             for _, done in group:
                 if done.done():  # nobody waits any more
@@ -140,6 +141,21 @@ class Journal:
                     done.set_result(None)
                 else:
                     done.set_exception(problem)
+
+    def _work(self) -> None:
+        for records, written in iter(self._jobs.get, None):
+            problem: Exception | None = None
+            try:
+                self._write(records)
+            except Exception as error:  # whatever it is, nobody may wait for ever
+                problem = WriteError(
+                    f"the log in {self.folder} could not be written: "
+                    f"{getattr(error, 'strerror', None) or error}. Make room there.",
+                    getattr(error, "errno", None),
+                )
+            with suppress(RuntimeError):  # the server has ended
+                written.get_loop().call_soon_threadsafe(tell, written, problem)
+        self._end()
 
     def _write(self, records: list[bytes]) -> None:
         if self._refused:
@@ -195,8 +211,14 @@ class Journal:
         """Wait for what is under way, then end the segment."""
         if self._flushing is not None:
             await self._flushing
-        self._disk.shutdown(wait=True)
-        self._end()
+        self._jobs.put(None)
+        self._thread.join(1.0)
+
+
+def tell(done: "asyncio.Future[T]", result: T) -> None:
+    """Set a result, unless nobody waits any more."""
+    if not done.done():
+        done.set_result(result)
 
 
 def _loop() -> asyncio.AbstractEventLoop:

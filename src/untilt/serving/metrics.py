@@ -1,15 +1,15 @@
 """Figures of a server for Prometheus, in its text format, summed over all workers.
 
-Every worker counts in memory and writes its figures into a row of one file with each answer, so
-that whichever of them is asked tells the figures of all. A worker that takes the place of a dead
-one goes on counting in its row: counters never fall. A disk that refuses leaves a row as it was.
+Every worker counts in memory and writes its row of figures to a file with each answer, so that
+whichever of them is asked tells the figures of all. A worker that takes the place of a dead one
+goes on counting in its row: counters never fall. A disk that refuses leaves a row as it was.
 """
 
-import math
 import os
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -63,26 +63,22 @@ def _series(arms: Iterable[str]) -> list[str]:
 
 
 class Counters:
-    """The counters of one worker, beside those of others in a file."""
+    """The counters of one worker, beside the files of others."""
 
     def __init__(self, path: Path, arms: Iterable[str]) -> None:
         make_folder(path.parent)
         self.names = _series(arms)
         self._place = {name: place for place, name in enumerate(self.names)}
         # Another exploration has other counters, and so another file.
-        path = path.with_name(f"{path.name}-{_mark(self.names)}")
-        how = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
-        self._handle = os.open(path, how, 0o640)
-        self._lock, self._row = _free_row(path)
-        self._mine = self._all()[self._row]
+        mark = sha256("\n".join(self.names).encode()).hexdigest()[:8]
+        self._rows = path.with_name(f"{path.name}-{mark}")
+        self._handle = _free_row(self._rows)
+        self._mine = self._row(os.read(self._handle, 8 * len(self.names)))
         self._buckets = self._place[f'untilt_rank_seconds_bucket{{le="{BUCKETS[0]}"}}']
 
-    def _all(self) -> FloatArray:
-        shape = (MOST_WORKERS, len(self.names))
-        os.lseek(self._handle, 0, os.SEEK_SET)
-        size = 8 * math.prod(shape)
-        data = os.read(self._handle, size).ljust(size, b"\0")
-        return np.frombuffer(data).reshape(shape).copy()
+    def _row(self, data: bytes) -> FloatArray:
+        size = 8 * len(self.names)
+        return np.frombuffer(data[:size].ljust(size, b"\0")).copy()
 
     def add(self, name: str, amount: float = 1.0) -> None:
         """Count; a name that is no series is a bug of ours."""
@@ -94,7 +90,7 @@ class Counters:
         status = status if status in STATUSES else 500
         self.add(f'untilt_requests_total{{path="{path}",status="{status}"}}')
         with suppress(OSError):
-            write_at(self._handle, self._mine.tobytes(), self._row * self._mine.nbytes)
+            write_at(self._handle, self._mine.tobytes(), 0)
 
     def ranked(self, seconds: float, arm: str, documents: int) -> None:
         """Count a list that was shown."""
@@ -106,9 +102,10 @@ class Counters:
 
     def text(self, gauges: Mapping[str, tuple[str, float]]) -> str:
         """All of them as Prometheus reads them; gauges: name -> (what it says, value)."""
-        rows = self._all()
-        rows[self._row] = self._mine
-        totals = rows.sum(axis=0)
+        with suppress(OSError):
+            write_at(self._handle, self._mine.tobytes(), 0)
+        rows = self._rows.parent.glob(f"{self._rows.name}-*")
+        totals = np.sum([self._row(each.read_bytes()) for each in rows], axis=0)
         n = len(BUCKETS) + 1
         totals[self._buckets : self._buckets + n] = totals[
             self._buckets : self._buckets + n
@@ -132,22 +129,15 @@ class Counters:
     def close(self) -> None:
         """Let go of the row."""
         os.close(self._handle)
-        os.close(self._lock)
 
 
-def _mark(names: list[str]) -> str:
-    import hashlib
-
-    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:8]
-
-
-def _free_row(path: Path) -> tuple[int, int]:
-    """(open file whose lock is the right to a row, row)."""
+def _free_row(path: Path) -> int:
+    """An open file of a row whose lock is the right to it."""
     for row in range(MOST_WORKERS):
-        name = path.with_name(f"{path.name}-row-{row}")
+        name = path.with_name(f"{path.name}-{row}")
         handle = os.open(name, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o640)
         if lock(handle, wait=False) or os.name == "nt":
-            return handle, row
+            return handle
         os.close(handle)
     raise OptionError(
         f"more than {MOST_WORKERS} processes serve from {path.parent}. Give some of them a folder "
