@@ -547,6 +547,21 @@ def test_a_pipe_a_device_or_a_hanging_disk_in_the_place_of_a_ranker(
     assert hanging == [409] * 3
 
 
+def test_a_reload_that_ends_as_the_server_stops_does_not_keep_it(settings, monkeypatch):
+    async def talk(ask):
+        loop = asyncio.get_running_loop()
+        real = loop.call_soon_threadsafe
+
+        def with_the_stop(call, *given):  # both in one turn of the loop
+            return real(lambda: (call(*given), ask.server._watching.cancel()))
+
+        monkeypatch.setattr(loop, "call_soon_threadsafe", with_the_stop)
+        await asyncio.wait([ask.server._watching], timeout=5)
+        return ask.server._watching.done()
+
+    assert with_server(settings(watch_seconds=0.01), talk)
+
+
 def test_the_watch_goes_on_whatever_a_file_does(settings, files, tmp_path, monkeypatch):
     def fails(*_):
         raise RuntimeError("of a library")

@@ -6,6 +6,7 @@ import os
 import tracemalloc
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -382,7 +383,7 @@ def test_bad_records_are_left_out_and_counted(tmp_path):
     assert [each["click"] for each in rows(tmp_path / "out")] == [1, 0]
     # What cannot be counted as read is not removed, until it is set aside.
     later = datetime(2024, 12, 1, tzinfo=UTC)
-    options = {"close_after": 1, "remove_closed": True, "now": later}
+    options: dict[str, Any] = {"close_after": 1, "remove_closed": True, "now": later}
     assert collect(tmp_path / "log", tmp_path / "out2", **options).removed == 0
     done = collect(tmp_path / "log", tmp_path / "out3", set_aside=True, **options)
     assert (len(done.set_aside), done.removed) == (1, 0)
@@ -404,7 +405,7 @@ def test_what_is_no_segment_is_named_and_stops_no_other(tmp_path):
     os.mkfifo(log / "pipe.journal")
     (log / "link.journal").symlink_to("/dev/zero")
     (log / "other.journal").write_bytes(b"something else entirely")
-    later = {"close_after": 1, "now": datetime(2024, 12, 1, tzinfo=UTC)}
+    later: dict[str, Any] = {"close_after": 1, "now": datetime(2024, 12, 1, tzinfo=UTC)}
     done = collect(log, out, remove_closed=True, **later)
     assert sorted(done.refused) == ["link.journal", "other.journal", "pipe.journal"]
     # There may be lists of any day in them: no day is final.
@@ -460,7 +461,7 @@ def test_an_event_is_one_of_its_document_and_nobody_takes_its_id(tmp_path):
 def test_events_of_unknown_lists_do_not_hold_up_removal(tmp_path, day):
     orphan = replace_id(clicked("e", "none", "a", received=MONDAY + DAY), day)
     write(tmp_path / "log", shown("one", "a"), orphan)
-    options = {"close_after": 1, "remove_closed": True}
+    options: dict[str, Any] = {"close_after": 1, "remove_closed": True}
     early = datetime(2024, 10, 6, 12, tzinfo=UTC)
     done = collect(tmp_path / "log", tmp_path / "out", now=early, **options)
     # It came on the 5th: its list may still come.
@@ -489,7 +490,7 @@ def test_a_segment_that_grew_after_it_was_read_stays(tmp_path, monkeypatch):
 
         loop = asyncio.get_running_loop()
         monkeypatch.setattr(collect_module, "_join", then_grows)
-        options = {"close_after": 0, "remove_closed": True}
+        options: dict[str, Any] = {"close_after": 0, "remove_closed": True}
         return await asyncio.to_thread(
             collect, log, out, now=datetime(2024, 10, 5, tzinfo=UTC), **options
         )

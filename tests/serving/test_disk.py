@@ -1,9 +1,11 @@
 """A real server on a disk that is full: it answers, and goes on logging once there is room."""
 
 import os
+import re
 import shutil
 import subprocess
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 from tests.serving.asking import saved_ranker
@@ -53,6 +55,14 @@ def lists(port, start, number):
             status, shown = client.post("/rank", body)
             assert (status, len(shown["documents"])) == (200, 12)
             yield shown["list"]
+
+
+def test_every_test_that_the_promises_name_exists():
+    root = Path(__file__).parents[2]
+    named = set(re.findall(r"`(test_\w+)`", (root / "docs" / "durability.md").read_text()))
+    tests = "".join(path.read_text() for path in (root / "tests").rglob("test_*.py"))
+    assert len(named) > 15
+    assert [name for name in named if f"def {name}(" not in tests] == []
 
 
 @pytest.mark.parametrize(

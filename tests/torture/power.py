@@ -44,7 +44,8 @@ class Forgetful:
             self._sync(folder)
             for name in names:
                 self._sync(os.path.join(folder, name))
-        with mock.patch.multiple(os, **{name: self._stepping(name) for name in CALLS[1:6]}):
+        calls: dict[str, Any] = {name: self._stepping(name) for name in CALLS[1:6]}
+        with mock.patch.multiple(os, **calls):
             try:
                 yield
                 self._step()
@@ -108,7 +109,7 @@ class Forgetful:
                 (place / name).write_bytes(self._files.get(inode, b""))
 
 
-_REAL = {name: getattr(os, name) for name in CALLS}
+_REAL: dict[str, Any] = {name: getattr(os, name) for name in CALLS}
 
 
 @contextmanager
@@ -131,5 +132,6 @@ def failing(root: Path, number: int, error: int) -> Iterator[list[str]]:
 
         return call
 
-    with mock.patch.multiple(os, **{name: wrapped(name) for name in CALLS}):
+    calls: dict[str, Any] = {name: wrapped(name) for name in CALLS}
+    with mock.patch.multiple(os, **calls):
         yield seen

@@ -426,7 +426,9 @@ async def _beside(work: Callable[[], T], seconds: float) -> T:
             loop.call_soon_threadsafe(tell, done, result)
 
     threading.Thread(target=run, daemon=True).start()
-    return await asyncio.wait_for(done, seconds)
+    # Not by `wait_for`, which in Python 3.11 forgets that it was cancelled as the result came.
+    async with asyncio.timeout(seconds):
+        return await done
 
 
 async def _read(request: Request, most: int) -> bytes:
@@ -480,23 +482,16 @@ def make_app(server: Server, *, more: Sequence[Route] = ()) -> Starlette:
                 allow_headers=["authorization", "content-type"],
             )
         )  # fmt: skip
+    guard = server.with_limits
     routes = [
-        Route("/rank", server.with_limits(server.rank), methods=["POST"]),
-        Route("/feedback", server.with_limits(server.feedback), methods=["POST"]),
-        Route("/reload", server.with_limits(server.reload), methods=["POST"]),
-        Route("/model", server.with_limits(server.model, counted=False), methods=["GET"]),
-        Route("/metrics", server.with_limits(server.metrics, counted=False), methods=["GET"]),
-        Route(
-            "/health", server.with_limits(server.health, open_to_all=True, counted=False),
-            methods=["GET"],
-        ),
-        Route(
-            "/ready", server.with_limits(server.ready, open_to_all=True, counted=False),
-            methods=["GET"],
-        ),
+        *(Route(f"/{answer.__name__}", guard(answer), methods=["POST"])
+          for answer in (server.rank, server.feedback, server.reload)),
+        *(Route(f"/{answer.__name__}", guard(answer, counted=False), methods=["GET"])
+          for answer in (server.model, server.metrics)),
+        *(Route(f"/{answer.__name__}", guard(answer, open_to_all=True, counted=False),
+                methods=["GET"]) for answer in (server.health, server.ready)),
+        *more,
     ]  # fmt: skip
-
-    routes += more
 
     async def lost(_request: Request, error: Any) -> Response:
         told = {

@@ -15,7 +15,7 @@ and neither stops the others. One `collect` at a time works on a folder.
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -235,16 +235,15 @@ class _Tables:
             key = self._keys.setdefault(tuple(record.names), f"{len(self._keys)}")
             self._names[record.id], self.names[key] = key, record.names
         elif isinstance(record, Shown):
-            key, given, n = (
-                self._names.get(record.names, ""),
-                record.features,
-                len(record.documents),
-            )
-            width = 4 * len(self.names.get(key, ()))
-            record.names = key if given and len(given) == n * width else ""
-            self.without_features += given is not None and not record.names
-            pieces = range(0, n * width, width) if given and record.names else ()
-            record.features = [given[i : i + width] for i in pieces] or None
+            key = self._names.get(record.names, "")
+            given, width = record.features, 4 * len(self.names.get(key, ()))
+            is_known = bool(given) and len(given or b"") == width * len(record.documents)
+            record.names = key if is_known else ""
+            self.without_features += given is not None and not is_known
+            pieces: Any = None
+            if given is not None and is_known:
+                pieces = [given[i : i + width] for i in range(0, len(given), width)]
+            record.features = pieces
             self._shown.append(record)
         else:
             self._feedback.append(record)
@@ -252,15 +251,13 @@ class _Tables:
             self.flush()
 
     def flush(self) -> None:
-        for writer, schema, records in zip(
-            self._writers, (_SHOWN, _EVENTS), (self._shown, self._feedback), strict=True
-        ):
-            columns = [
-                pa.array([getattr(each, name) for each in records], kind)
-                for name, kind in zip(schema.names, schema.types, strict=True)
-            ]
-            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+        self._write(self._writers[0], _SHOWN, self._shown)
+        self._write(self._writers[1], _EVENTS, self._feedback)
         self._shown, self._feedback = [], []
+
+    def _write(self, writer: Any, schema: pa.Schema, records: Sequence[Any]) -> None:
+        columns = [pa.array([getattr(r, e.name) for r in records], e.type) for e in schema]
+        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
 
     def close(self) -> None:
         self.flush()
@@ -499,11 +496,10 @@ def _features(
         rows = np.flatnonzero(owner == known)
         data = b"".join(found[row] for row in rows)
         table = np.frombuffer(data, "<f4").reshape(len(rows), -1)
-        kept = [(j, place[name]) for j, name in enumerate(names[known]) if name is not None]
-        source, target = (
-            (np.array(each, int) for each in zip(*kept, strict=True)) if kept else ([], [])
-        )
-        values[np.ix_(rows, target)] = table[:, source]
+        columns = names[known]
+        kept = [j for j, name in enumerate(columns) if name is not None]
+        target = [place[name] for name in columns if name is not None]
+        values[rows[:, None], target] = table[:, kept]
     return values
 
 

@@ -272,7 +272,7 @@ def mended(read: SegmentRead, is_good: Callable[[bytes], bool]) -> list[str]:
         if not is_free:
             return []
         aside = _damaged(read.path)
-        link(read.path, str(aside))
+        link(str(read.path), str(aside))
         good = [each for each in payloads(read.path, SegmentRead(read.path)) if is_good(each)]
         with replacing(read.path) as temporary:
             temporary.write_bytes(framed(good, os.urandom(_SALT), 0))

@@ -198,8 +198,8 @@ def unpack(payload: bytes) -> Record:
         wrong = not are_plain(record.names) or len(set(record.names)) < len(record.names)
     elif isinstance(record, Shown):
         n = len(record.documents)
-        each = [record.documents, *(x for x in (record.teams, record.shadow) if x is not None)]
-        wrong = len(set(record.documents)) < n or {*map(len, each)} != {n}
+        beside = (part for part in (record.teams, record.shadow) if part is not None)
+        wrong = len(set(record.documents)) < n or any(len(part) != n for part in beside)
         wrong |= not record.list_id.startswith(day_of(record.time).replace("-", ""))
     else:
         wrong = list_day(record.list_id) is None or record.label in TAKEN
