@@ -118,14 +118,6 @@ class Collected:
     expected: dict[str, float] = field(default_factory=dict)
     arms_p_value: float = float("nan")
 
-    def count(self, reads: list[SegmentRead], without_features: int) -> None:
-        """What reading the segments told."""
-        self.without_features = without_features
-        self.segments = len(reads)
-        self.cut = sum(each.cut for each in reads)
-        self.damaged = sum(each.damaged for each in reads)
-        self.bad = sum(each.bad for each in reads)
-
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)
@@ -175,7 +167,11 @@ def collect(
         found = list(track(segments(source), "reading the log"))
         reads = [read for path in found if (read := _read_segment(path, tables, result))]
         tables.close()
-        result.count(reads, tables.without_features)
+        result.segments, result.without_features = len(reads), tables.without_features
+        for each in reads:
+            result.cut += each.cut
+            result.damaged += each.damaged
+            result.bad += each.bad
         if result.refused:
             closing = None  # what cannot be read now may hold lists of any day
         with progress("joining lists and feedback"):

@@ -12,7 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_SECONDS = 10.0
 MOST_HEAD, MOST_URL = 32 << 10, 8 << 10  # bytes
-MOST_CONNECTIONS = 1024
+MOST_CONNECTIONS = 512  # a process may have 1,024 files open, where nobody says otherwise
 
 
 class Connection(HttpToolsProtocol):
@@ -28,7 +28,8 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         """One more; too many, and the one that has waited longest goes."""
         super().connection_made(transport)
-        self._begin()
+        self.waiting[self] = None
+        self._timer = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
         if len(self.connections) > MOST_CONNECTIONS and self.waiting:
             next(iter(self.waiting)).transport.abort()
 
@@ -67,10 +68,6 @@ class Connection(HttpToolsProtocol):
         super().on_response_complete()
         if self.cycle.response_complete and not self.transport.is_closing():
             self.waiting[self] = None
-
-    def _begin(self) -> None:
-        self.waiting[self] = None
-        self._timer = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
 
     def _end(self) -> None:
         self.waiting.pop(self, None)
