@@ -17,7 +17,7 @@ class UntiltError(ValueError):
     def said(self, voice: Voice) -> str:
         """The message in the words of a voice: of a fact, or of a text with its marks."""
         text = self.args[0] if self.args else ""
-        return _printable(text.said(voice) if isinstance(text, Fact) else worded(str(text), voice))
+        return safe_text(text.said(voice) if isinstance(text, Fact) else worded(str(text), voice))
 
     def __str__(self) -> str:
         """The message in Python's words."""
@@ -29,9 +29,16 @@ class UntiltError(ValueError):
         return _SENTENCE_END.split(str(self), maxsplit=1)[0].rstrip(".")
 
 
-def _printable(text: str) -> str:
-    """Bytes of a file's name that are no text in a form that can be printed."""
-    return text.encode(errors="backslashreplace").decode()
+# Control characters but tab and line feed, marks that turn the direction of text, and bytes of a
+# file's name that are no text.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def safe_text(text: str) -> str:
+    r"""Text of a log or a file's name as a terminal can be shown it: ESC becomes `\x1b`."""
+    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class OptionError(UntiltError):

@@ -16,6 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from untilt._core import markdown as md
 from untilt._core.words import sentence
+from untilt.errors import safe_text
 from untilt.facts import Fact
 
 WIDTH = 100  # of text
@@ -200,7 +201,7 @@ def text(sections: Iterable[Section]) -> str:
     """Sections as plain text, for `print`."""
     to = _Text()
     show(sections, to)
-    return "\n".join(to.lines).strip("\n")
+    return safe_text("\n".join(to.lines).strip("\n"))
 
 
 def markdown(sections: Iterable[Section]) -> str:

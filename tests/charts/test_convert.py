@@ -49,3 +49,19 @@ def test_after_a_fork_an_interpreter_of_its_own_converts(monkeypatch):
     assert png == outside[1]
     assert svg.startswith("<svg")
     assert outside[0].startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    "text", ["".join(map(chr, range(0x300))), "\ud800 \ufffe \uffff \u2028\U0001ffff"]
+)
+def test_no_text_ends_the_process(text):
+    """Names of features, rankers and labels are titles, fields and values of charts."""
+    title = {"title": text, "type": "nominal", "field": "b"}
+    spec = {"title": text, "data": {"values": [{"a": 1, "b": text, text: 2}]}, "mark": "bar",
+            "encoding": {"x": title, "y": {"field": "a", "title": [text, text]}}}  # fmt: skip
+    calls = [("vegalite_to_svg", [spec], {}), ("vegalite_to_png", [spec], {})]
+    code = f"from untilt.charts import convert; print(len(convert.converted({calls!r})))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr[-2000:]

@@ -4,8 +4,10 @@ import json
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from untilt.cli.console import Output, plain, speaking
+from untilt.cli.main import app
 from untilt.data.read.options import columns_of
 from untilt.errors import OptionError
 from untilt.facts import note, phrase
@@ -160,3 +162,29 @@ def test_a_finding_becomes_a_whole_sentence_and_a_phrase_stays(monkeypatch, caps
     )
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert lines == ["- No document was shown at 2 positions.", "- prs: a"]
+
+
+def test_no_text_of_a_log_commands_the_terminal(capsys, tmp_path):
+    r"""ESC, C1 controls, marks that turn text: ids, names of files, cells, errors, paths."""
+    foreign = "q\x1b[2J \x9b31m \x07\r \u202e\u2066 \udcff"
+    with speaking(as_json=False, verbose=True) as out:
+        out.say(foreign)
+        out.heading(foreign)
+        out.table(("name", foreign), [(foreign, foreign)])
+        out.points([foreign])
+        out.path(foreign, tmp_path / foreign)
+        out.detail(foreign)
+    (tmp_path / "esc.csv").write_text(
+        "query_id,session_id,doc_id,position,click\n"
+        "q\x1b[2Jq,s,d\x1b[31md,1,-1\nq\x1b[2Jq,s,e,2,0\n"
+    )
+    CliRunner().invoke(app, ["audit", str(tmp_path / "esc.csv")], catch_exceptions=False)
+    with pytest.raises(OptionError) as raised:
+        raise OptionError(foreign)
+    shown = text([Section("log", foreign, (foreign,))])
+    done = CliRunner().invoke(app, ["audit", str(tmp_path / "esc.csv")], catch_exceptions=False)
+    stdout, stderr = capsys.readouterr()
+    assert "q\\x1b[2Jq" in done.output
+    for each in (stdout, stderr, done.output, str(raised.value), shown):
+        assert not set(each) & set("\x1b\x9b\x07\r\u202e\u2066\udcff"), each
+    assert "\\x1b[2J" in stdout

@@ -106,6 +106,38 @@ def _results(corpus: Path, folder: Path, rng: random.Random) -> None:
         verdicts(summary), tables_of(summary)
 
 
+@target("journal", 8)
+def _journal(corpus: Path, folder: Path, rng: random.Random) -> None:
+    """Records and segments of a server, changed; with checksums that fit most of the time."""
+    import msgspec
+
+    from untilt.serving.collect import collect
+    from untilt.serving.journal import framed
+
+    def changed(record: dict) -> bytes:
+        some = m.changed(record, rng) if rng.random() < 0.4 else {**record}
+        if isinstance(some, dict) and some.get("features") == "two of two":
+            some["features"] = rng.randbytes(16)
+        try:
+            return msgspec.msgpack.encode(some)
+        except (OverflowError, UnicodeEncodeError, RecursionError):
+            return rng.randbytes(50)  # nothing that MessagePack can hold
+
+    names = {"type": "names", "id": "n", "names": ["x", "y"]}
+    shown = {"type": "shown", "list": "20241004-" + "0" * 24, "time": 1_728_000_000_000_000,
+             "session": "s", "query": "q", "documents": ["a", "b"], "ranker": "base", "model": "m",
+             "experiment": "swaps:1-2=0.1", "probability": 0.9, "features": "two of two",
+             "names": "n", "teams": [1, 2], "shadow": [2, 1], "shadow_model": "o"}  # fmt: skip
+    event = {"type": "feedback", "event": "e", "list": shown["list"], "document": "a",
+             "time": 1_728_000_000_000_001, "received": 1_728_000_000_000_002, "label": "click",
+             "value": 1.0}  # fmt: skip
+    data = framed([changed(each) for each in (names, shown, event) * 3], rng.randbytes(16), 0)
+    data = m.damaged(data, rng) if rng.random() < 0.3 else data
+    (folder / "log").mkdir()
+    written(folder / "log" / "x.journal", data)
+    collect(folder / "log", folder / "out", set_aside=rng.random() < 0.5)
+
+
 @target("checkpoint", 4, quick=False)
 def _checkpoint(corpus: Path, folder: Path, rng: random.Random) -> None:
     """A damaged checkpoint; its head can also be rewritten, since nothing seals it."""

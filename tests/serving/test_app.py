@@ -2,9 +2,15 @@
 
 import asyncio
 import base64
+import errno
 import gc
+import os
 import re
 import shutil
+import subprocess
+import sys
+import threading
+import time
 import tracemalloc
 
 import msgspec
@@ -13,8 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.serving.asking import saved_ranker, with_server
+from typer.testing import CliRunner
 
 import untilt as ut
+from untilt.cli.main import app as cli
 from untilt.errors import OptionError, UntiltError, WriteError
 from untilt.serving.collect import collect
 from untilt.serving.journal import Journal, JournalFullError
@@ -123,6 +131,13 @@ BAD = {
     "missing value": ({**ASKED, "features": [[None, 1.0], *ROWS[1:]]}, 400),
     "too large a value": ({**ASKED, "features": [[1e300, 1.0], *ROWS[1:]]}, 400),
     "empty document": ({**ASKED, "documents": ["x", "", "z"]}, 400),
+    "control in a document": ({**ASKED, "documents": ["x", "y\0", "z"]}, 400),
+    "control in a session": ({**ASKED, "session": "s\t"}, 400),
+    "control in a query": ({**ASKED, "query": "\x1b[2J"}, 400),
+    "control in a name": (
+        {**ASKED, "features": [[1.0] * 3] * 3, "feature_names": ["a", "b", "\x9b"]},
+        400,
+    ),
     "long document": ({**ASKED, "documents": ["x", "y" * 300, "z"]}, 400),
     "half a document": (b'{"session":"s","query":"q","documents":["a","\\udc00"]}', 400),
     "long id": ({**ASKED, "session": "s" * 300}, 400),
@@ -181,10 +196,13 @@ def test_other_paths_methods_and_types_are_refused(settings):
             await ask("GET", "/rank"),
             await ask("POST", "/rank", ASKED, content_type="text/plain"),
             await ask("GET", "/../../etc/passwd"),
+            await ask("POST", "/rank/", ASKED),  # and no way to another host
+            await ask("POST", "/reload", content_type="application/x-www-form-urlencoded"),
         ]
 
     answers = with_server(settings(), talk)
-    assert [each.status for each in answers] == [404, 405, 415, 404]
+    assert [each.status for each in answers] == [404, 405, 415, 404, 404, 415]
+    assert answers[1].headers["allow"] == "POST"
     assert all(each.error for each in answers)
 
 
@@ -245,7 +263,7 @@ def test_too_many_at_once_are_refused_and_may_come_again(settings):
     assert (health, later) == (200, 200)
 
 
-def test_a_full_queue_is_503_and_a_full_disk_does_not_stop_the_search(settings, monkeypatch):
+def test_neither_a_full_queue_nor_a_full_disk_stops_the_search(settings, monkeypatch):
     async def talk(ask):
         answers = []
         for error in (JournalFullError("too much waits."), WriteError("full.")):
@@ -260,9 +278,73 @@ def test_a_full_queue_is_503_and_a_full_disk_does_not_stop_the_search(settings, 
         return answers
 
     queue, disk, feedback = with_server(settings(), talk)
-    assert (queue.status, disk.status, feedback.status) == (503, 200, 503)
-    assert disk.json["list"] is None
-    assert disk.json["documents"] == ["y", "z", "x"]
+    assert (queue.status, disk.status, feedback.status) == (200, 200, 503)
+    for each in (queue, disk):
+        assert each.json["list"] is None
+        assert each.json["documents"] == ["y", "z", "x"]
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_on_a_slow_disk_a_list_and_its_clicks_count_or_neither_does(
+    settings, monkeypatch, tmp_path, refuses
+):
+    def slow(handle):
+        time.sleep(0.4)
+        if refuses:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def talk(ask):
+        monkeypatch.setattr("untilt.serving.journal.sync_handle", slow)
+        shown = [await ask.rank(**{**ASKED, "session": f"s{i}"}) for i in range(3)]
+        ids = [each.json["list"] for each in shown]
+        await asyncio.sleep(1.2)
+        monkeypatch.undo()
+        events = [{"event": i, "list": ids[i], "document": "x"} for i in range(3) if ids[i]]
+        told = await ask.feedback(*events)
+        late = (await ask("GET", "/metrics")).body.decode()
+        return ids, told.status, int(re.search(r"untilt_late_lists_total (\d+)", late)[1])
+
+    ids, status, late = with_server(settings(timeout=0.1), talk)
+    assert (status, late) == (200, 3)
+    assert None not in ids
+    done = collect(tmp_path / "log", tmp_path / "clicks")
+    assert (done.lists, done.events, done.orphans) == ((0, 0, 3) if refuses else (3, 3, 0))
+
+
+def test_a_list_that_is_told_to_be_unlogged_never_counts(settings, monkeypatch, tmp_path):
+    """The disk takes the bytes and then refuses to sync them; and refuses to cut them once."""
+
+    def refuses(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    async def talk(ask):
+        ids = [(await ask.rank(**{**ASKED, "session": "first"})).json["list"]]
+        for name in ("untilt.serving.journal.sync_handle", "os.ftruncate"):
+            monkeypatch.setattr(name, refuses)
+            ids.append((await ask.rank(**{**ASKED, "session": name})).json["list"])
+        monkeypatch.undo()
+        ids.append((await ask.rank(**{**ASKED, "session": "last"})).json["list"])
+        return ids
+
+    ids = with_server(settings(), talk)
+    assert [each is None for each in ids] == [False, True, True, False]
+    done = collect(tmp_path / "log", tmp_path / "clicks")
+    found = pq.read_table(tmp_path / "clicks").column("session_id").to_pylist()
+    assert set(found) == {ids[0], ids[3]}
+    assert (done.cut, done.damaged) == (0, 0)
+
+
+def test_labels_are_bounded_and_named_by_the_operator(settings):
+    def event(label):
+        return {"event": label, "list": f"20261116-{'0' * 24}", "document": "x", "label": label}
+
+    async def talk(ask):
+        one = [(await ask.feedback(event(label))).status for label in ("click", "dwell")]
+        many = await ask.feedback(*(event(f"l{i}") for i in range(100)))
+        return one, many.status, (await ask.feedback(event("dwell"))).status
+
+    assert with_server(settings(), talk) == ([200, 200], 400, 200)
+    assert with_server(settings(labels=("click",)), talk) == ([200, 400], 400, 400)
 
 
 def test_names_of_features_do_not_fill_the_memory(settings):
@@ -432,6 +514,120 @@ def test_reload_swaps_the_ranker_and_a_bad_file_leaves_the_old_one(settings, fil
     assert "untilt_reload_failures_total 1\n" in metrics
 
 
+def test_a_pipe_a_device_or_a_hanging_disk_in_the_place_of_a_ranker(
+    settings, files, tmp_path, monkeypatch
+):
+    path = tmp_path / "live.untilt"
+    shutil.copy(files / "a.untilt", path)
+    let_go = threading.Event()
+
+    async def talk(ask):
+        problems = []
+        for make in (os.mkfifo, lambda place: place.symlink_to("/dev/zero"), os.mkdir):
+            (tmp_path / "live.untilt").unlink()
+            make(path)
+            assert (await ask("POST", "/reload")).status == 500
+            problems.append((await ask("GET", "/model")).json["problem"])
+            path.rmdir() if path.is_dir() else path.unlink()
+            shutil.copy(files / "a.untilt", path)
+            await ask("POST", "/reload")
+        monkeypatch.setattr(
+            "untilt.serving.models.load_model", lambda *_: let_go.wait(60) and files["no"]
+        )
+        shutil.copy(files / "b.untilt", path)
+        hanging = [await ask("POST", "/reload") for _ in range(3)]
+        assert (await ask.rank(**ASKED)).status == 200
+        return problems, [each.status for each in hanging]
+
+    start = time.monotonic()
+    problems, hanging = with_server(settings(ranker=str(path), timeout=0.2), talk)
+    assert time.monotonic() - start < 20  # the server ended although the disk hangs
+    let_go.set()
+    assert all("live.untilt" in each for each in problems)
+    assert hanging == [409] * 3
+
+
+def test_a_reload_that_ends_as_the_server_stops_does_not_keep_it(settings, monkeypatch):
+    async def talk(ask):
+        loop = asyncio.get_running_loop()
+        real = loop.call_soon_threadsafe
+
+        def with_the_stop(call, *given):  # both in one turn of the loop
+            return real(lambda: (call(*given), ask.server._watching.cancel()))
+
+        monkeypatch.setattr(loop, "call_soon_threadsafe", with_the_stop)
+        await asyncio.wait([ask.server._watching], timeout=5)
+        return ask.server._watching.done()
+
+    assert with_server(settings(watch_seconds=0.01), talk)
+
+
+def test_the_watch_goes_on_whatever_a_file_does(settings, files, tmp_path, monkeypatch):
+    def fails(*_):
+        raise RuntimeError("of a library")
+
+    async def talk(ask):
+        monkeypatch.setattr("untilt.serving.models._stamp", fails)
+        await asyncio.sleep(0.2)
+        problem = (await ask("GET", "/model")).json["problem"]
+        monkeypatch.undo()
+        shutil.copy(files / "b.untilt", tmp_path / "new")
+        (tmp_path / "new").replace(path)
+        for _ in range(200):
+            if (await ask.rank(**ASKED)).json["documents"][0] == "x":
+                return problem
+            await asyncio.sleep(0.02)
+        return None
+
+    path = tmp_path / "live.untilt"
+    shutil.copy(files / "a.untilt", path)
+    assert with_server(settings(ranker=str(path), watch_seconds=0.02), talk) == "of a library"
+
+
+HANGING = """
+import asyncio, sys, time
+from tests.serving.test_app import ASKED
+from tests.serving.asking import with_server
+from untilt.serving import app, journal
+from untilt.serving.options import Settings
+journal.sync_handle = lambda _: time.sleep(600)
+app.STOP_SECONDS = 0.1
+async def talk(ask):
+    return (await ask("POST", "/rank", ASKED)).status
+print(with_server(Settings(sys.argv[1], sys.argv[2], timeout=0.1, watch_seconds=0.0), talk))
+"""
+
+
+def test_the_process_ends_although_the_disk_hangs(files, tmp_path):
+    words = [sys.executable, "-c", HANGING, str(files / "a.untilt"), str(tmp_path / "log")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100, check=True)
+    assert done.stdout == "200\n"
+
+
+def test_a_host_that_others_reach_needs_a_token_or_a_word(files, tmp_path, monkeypatch):
+    monkeypatch.setattr("untilt.serving.start.run", lambda *_, **__: None)
+    words = ["serve", str(files / "a.untilt"), "--log", str(tmp_path / "log"), "--host", "0.0.0.0"]
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 2
+    assert "--no-token" in done.output
+    assert CliRunner().invoke(cli, [*words, "--no-token"]).exit_code == 0
+    assert CliRunner().invoke(cli, words, env={"UNTILT_TOKEN": "0" * 32}).exit_code == 0
+
+
+def test_on_loopback_no_other_name_leads_here_unless_there_is_a_token(settings, tmp_path):
+    (tmp_path / "token").write_text("0123456789abcdef\n")
+    hosts = ["localhost:8080", "127.0.0.1", "[::1]:80",
+             "rebind.evil.com", "[", "localhost.evil.com", "127.0.0.1:80@evil.com"]  # fmt: skip
+
+    async def talk(ask):
+        return [(await ask("POST", "/rank", ASKED, host=host)).status for host in hosts]
+
+    assert with_server(settings(loopback=True), talk) == [200] * 3 + [403] * 4
+    assert with_server(settings(), talk) == [200] * 7
+    given = settings(loopback=True, token_file=str(tmp_path / "token"))
+    assert with_server(given, talk, authorization="Bearer 0123456789abcdef") == [200] * 7
+
+
 def test_the_file_is_watched(settings, files, tmp_path):
     path = tmp_path / "live.untilt"
     shutil.copy(files / "a.untilt", path)
@@ -457,6 +653,7 @@ def test_metrics_are_what_prometheus_reads_and_sum_over_workers(settings):
         await ask("POST", "/rank", b"{")
         other = make_server(given)  # a second worker on the same folder
         other.counters.ranked(0.5, "production", 3)
+        other.counters.request("/rank", 200)
         text = (await ask("GET", "/metrics")).body.decode()
         other.counters.close()
         return text
@@ -464,7 +661,7 @@ def test_metrics_are_what_prometheus_reads_and_sum_over_workers(settings):
     text = with_server(given, talk)
     line = re.compile(r'(# (HELP|TYPE) \w+ .+|\w+(\{\w+="[^"]*"(,\w+="[^"]*")*\})? [-+0-9.e]+)')
     assert all(line.fullmatch(each) for each in text.strip().split("\n"))
-    assert 'untilt_requests_total{path="/rank",status="200"} 10' in text
+    assert 'untilt_requests_total{path="/rank",status="200"} 11' in text
     assert 'untilt_requests_total{path="/rank",status="400"} 1' in text
     assert "untilt_rank_seconds_count 11" in text
     assert 'untilt_rank_seconds_bucket{le="+Inf"} 11' in text

@@ -2,9 +2,13 @@
 
 import asyncio
 import json
+import os
+import tracemalloc
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -14,6 +18,7 @@ from typer.testing import CliRunner
 import untilt as ut
 from untilt.cli.main import app
 from untilt.errors import FileFormatError, OptionError
+from untilt.serving import collect as collect_module
 from untilt.serving.collect import collect
 from untilt.serving.explore import NOT_DRAWN, parse_exploration
 from untilt.serving.journal import Journal, segments
@@ -45,10 +50,19 @@ def clicked(event, name, document, *, time=MONDAY, received=None, day=None, **mo
     )  # fmt: skip
 
 
+def replace_id(record, day):
+    record.list_id = f"{day}{record.list_id[8:]}"
+    return record
+
+
 def write(folder, *records):
+    write_raw(folder, *map(pack, records))
+
+
+def write_raw(folder, *payloads):
     async def work():
         journal = Journal(folder)
-        await journal.append(*map(pack, records))
+        await journal.append(*payloads)
         await journal.close()
 
     asyncio.run(work())
@@ -331,14 +345,218 @@ def test_swaps_of_position_1_within_their_cost_test_a_harvested_curve(tmp_path):
     assert found.harvested.sessions == sum(found.interventions.swapped.values())
 
 
-def test_records_of_a_newer_version_are_refused(tmp_path):
-    async def work():
-        journal = Journal(tmp_path / "log")
-        await journal.append(b"\x81\xa4type\xa5novel")
-        await journal.close()
+def crafted(**changes):
+    """A list as bytes, with parts that no server writes."""
+    record = {"type": "shown", **msgspec.to_builtins(shown("bad", "a", "b"))}
+    return msgspec.msgpack.encode({**record, **changes})
 
-    asyncio.run(work())
-    with pytest.raises(FileFormatError, match="newer"):
-        collect(tmp_path / "log", tmp_path / "out")
+
+BAD = {
+    "unknown type": b"\x81\xa4type\xa5novel",
+    "no map": b"\xc1",
+    "nested": b"\x91" * 10_000,
+    "a document twice": crafted(documents=["a", "a"]),
+    "no document": crafted(documents=[]),
+    "another day": crafted(time=MONDAY + DAY),
+    "too late a time": crafted(time=2**62),
+    "an empty id": crafted(session=""),
+    "a long id": crafted(query="q" * 300),
+    "few teams": crafted(teams=[1]),
+    "large teams": crafted(teams=[1, 2**31]),
+    "few shadows": crafted(shadow=[1]),
+    "no experiment": crafted(experiment="nonsense"),
+    "no probability": crafted(probability=float("nan")),
+    "names": pack(Names("n", ["x", "x"])),
+    "control": pack(Names("n", ["x\0y"])),
+    **{f"label {label!r}": pack(clicked("e", "one", "a", label=label))
+       for label in ("' ), 0) AS a FROM known; DROP TABLE known; --", '"', "", "CLICK", "ranker")},
+    "value": pack(clicked("e", "one", "a", value=float("nan"))),
+    "day": pack(replace_id(clicked("e", "one", "a"), "20249999")),
+}  # fmt: skip
+
+
+def test_bad_records_are_left_out_and_counted(tmp_path):
+    good = [pack(shown("one", "a", "b")), pack(clicked("e", "one", "a"))]
+    write_raw(tmp_path / "log", *BAD.values(), *good)
+    done = collect(tmp_path / "log", tmp_path / "out")
+    assert (done.lists, done.events, done.bad, done.damaged) == (1, 1, len(BAD), 0)
+    assert [each["click"] for each in rows(tmp_path / "out")] == [1, 0]
+    # What cannot be counted as read is not removed, until it is set aside.
+    later = datetime(2024, 12, 1, tzinfo=UTC)
+    options: dict[str, Any] = {"close_after": 1, "remove_closed": True, "now": later}
+    assert collect(tmp_path / "log", tmp_path / "out2", **options).removed == 0
+    done = collect(tmp_path / "log", tmp_path / "out3", set_aside=True, **options)
+    assert (len(done.set_aside), done.removed) == (1, 0)
+    done = collect(tmp_path / "log", tmp_path / "out4", **options)
+    assert (done.lists, done.events, done.bad, done.removed) == (1, 1, 0, 1)
+
+
+@pytest.mark.parametrize("width", [4, 15, 17, 0])
+def test_features_of_another_width_are_left_out(tmp_path, width):
+    names, features = Names("n", ["x", "y"]), b"\0" * width
+    write(tmp_path / "log", names, shown("one", "a", "b", features=features, names="n"))
+    done = collect(tmp_path / "log", tmp_path / "out")
+    assert (done.lists, done.without_features) == (1, 1)
+
+
+def test_what_is_no_segment_is_named_and_stops_no_other(tmp_path):
+    log, out = tmp_path / "log", tmp_path / "out"
+    write(log, shown("one", "a"))
+    os.mkfifo(log / "pipe.journal")
+    (log / "link.journal").symlink_to("/dev/zero")
+    (log / "other.journal").write_bytes(b"something else entirely")
+    later: dict[str, Any] = {"close_after": 1, "now": datetime(2024, 12, 1, tzinfo=UTC)}
+    done = collect(log, out, remove_closed=True, **later)
+    assert sorted(done.refused) == ["link.journal", "other.journal", "pipe.journal"]
+    # There may be lists of any day in them: no day is final.
+    assert (done.lists, done.closed, done.removed) == (1, [], 0)
+    done = collect(log, out, set_aside=True)
+    assert sorted(p.name for p in (log / "damaged").iterdir()) == sorted(done.refused)
+    assert collect(log, out, **later).closed == [MONDAY_NAME]
     with pytest.raises(OptionError, match="no folder"):
-        collect(tmp_path / "nothing", tmp_path / "out")
+        collect(tmp_path / "nothing", out)
+
+
+def test_a_damaged_segment_is_set_aside_and_its_whole_records_stay(tmp_path):
+    log, out = tmp_path / "log", tmp_path / "out"
+    write(
+        log,
+        Names("n", ["x"]),
+        shown("one", "a", features=b"\0\0\0\0", names="n"),
+        shown("two", "a"),
+    )
+    (path,) = segments(log)
+    before = path.read_bytes().replace(b"session of two", b"session of TWO")
+    path.write_bytes(before)
+    done = collect(log, out, set_aside=True)
+    assert done.damaged == 0  # it was the last record: taken for a torn tail
+    (old,) = segments(log)
+    write(log, shown("three", "a"), shown("four", "a"))
+    (path,) = {*segments(log)} - {old}
+    path.write_bytes(before := path.read_bytes().replace(b"session of three", b"session of THREE"))
+    first = collect(log, out, set_aside=True)
+    assert (first.lists, first.set_aside) == (2, [path.name])
+    assert (log / "damaged" / path.name).read_bytes() == before
+    again = collect(log, out)
+    assert (again.lists, again.damaged, again.without_features) == (2, 0, 0)
+
+
+def test_an_event_is_one_of_its_document_and_nobody_takes_its_id(tmp_path):
+    write(
+        tmp_path / "log",
+        shown("one", "a", "b"),
+        clicked("e-1", "nowhere", "a", received=MONDAY + 1),  # a stranger was first
+        clicked("e-1", "one", "a", received=MONDAY + 2),
+        clicked("e-1", "one", "b", received=MONDAY + 3),  # another front end counts from 1 too
+        clicked("e-1", "one", "b", received=MONDAY + 4),  # sent again
+        clicked("e-1", "one", "b", received=MONDAY + 5, label="dwell", value=3.0),
+    )
+    done = collect(tmp_path / "log", tmp_path / "out")
+    assert (done.events, done.duplicates, done.orphans) == (3, 1, 1)
+    found = [(each["click"], each["dwell"]) for each in rows(tmp_path / "out")]
+    assert found == [(1, 0), (1, 3)]
+
+
+@pytest.mark.parametrize("day", ["20200101", "99991231"])
+def test_events_of_unknown_lists_do_not_hold_up_removal(tmp_path, day):
+    orphan = replace_id(clicked("e", "none", "a", received=MONDAY + DAY), day)
+    write(tmp_path / "log", shown("one", "a"), orphan)
+    options: dict[str, Any] = {"close_after": 1, "remove_closed": True}
+    early = datetime(2024, 10, 6, 12, tzinfo=UTC)
+    done = collect(tmp_path / "log", tmp_path / "out", now=early, **options)
+    # It came on the 5th: its list may still come.
+    assert done.removed == (day == "20200101")
+    later = datetime(2024, 10, 7, 12, tzinfo=UTC)
+    collect(tmp_path / "log", tmp_path / "out", now=later, **options)
+    assert segments(tmp_path / "log") == []
+
+
+def test_a_segment_that_grew_after_it_was_read_stays(tmp_path, monkeypatch):
+    """A server writes acknowledged lists of the next day into it, and stops."""
+    log, out = tmp_path / "log", tmp_path / "out"
+
+    async def work():
+        journal = Journal(log)
+        await journal.append(pack(shown("one", "a")))
+        joined = collect_module._join
+
+        def then_grows(*given):
+            joined(*given)
+            # In the other thread, as a server beside us does.
+            asyncio.run_coroutine_threadsafe(
+                journal.append(pack(shown("two", "a", time=MONDAY + DAY))), loop
+            ).result()
+            asyncio.run_coroutine_threadsafe(journal.close(), loop).result()
+
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(collect_module, "_join", then_grows)
+        options: dict[str, Any] = {"close_after": 0, "remove_closed": True}
+        return await asyncio.to_thread(
+            collect, log, out, now=datetime(2024, 10, 5, tzinfo=UTC), **options
+        )
+
+    done = asyncio.run(work())
+    assert (done.closed, done.removed) == ([MONDAY_NAME], 0)
+    monkeypatch.undo()
+    done = collect(log, out)
+    assert done.days == {TUESDAY_NAME: 1}
+
+
+def test_a_second_collect_is_refused_and_the_final_day_stays(tmp_path, monkeypatch):
+    log, out = tmp_path / "log", tmp_path / "out"
+    write(log, shown("one", "a"), clicked("e", "one", "a"))
+    joined, refused = collect_module._join, []
+
+    def meanwhile(*given):
+        monkeypatch.undo()
+        for other in ((log, tmp_path / "elsewhere"), (tmp_path / "log2", out)):
+            with pytest.raises(OptionError, match="another `untilt collect`"):
+                collect(*other, close_after=1, remove_closed=True)
+            refused.append(other)
+        joined(*given)
+
+    write(tmp_path / "log2", shown("two", "a"))
+    monkeypatch.setattr(collect_module, "_join", meanwhile)
+    collect(log, out)
+    assert len(refused) == 2
+    # A final day is never replaced.
+    later = datetime(2024, 12, 1, tzinfo=UTC)
+    assert collect(log, out, close_after=1, remove_closed=True, now=later).removed == 1
+    before = (out / f"clicks-{MONDAY_NAME}.parquet").read_bytes()
+    write(log, shown("one", "a"))
+    collect(log, out)
+    assert (out / f"clicks-{MONDAY_NAME}.parquet").read_bytes() == before
+
+
+def test_names_and_labels_that_a_client_invents_are_bounded(tmp_path):
+    """The most frequent stay: those of the rankers, and the labels that people use."""
+    many = [f"n{i}" for i in range(100_000)]
+    write(
+        tmp_path / "log",
+        Names("own", ["x"]),
+        Names("many", many),
+        shown("many", "a", features=bytes(400_000), names="many"),
+        *(shown(f"{i}", "a", features=b"\0\0\x80?", names="own") for i in range(50)),
+        *(clicked("e", "1", "a", label=f"l{i}") for i in range(1000)),
+        *(clicked("f", f"{i}", "a", label="dwell") for i in range(5)),
+        clicked("e", "1", "a"),
+    )
+    tracemalloc.start()
+    done = collect(tmp_path / "log", tmp_path / "out")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (len(done.features), len(done.labels)) == (4096, 64)
+    assert {"click", "dwell"} <= set(done.labels)
+    assert len(done.left_out) == 100_001 - 4096 + 1002 - 64
+    found = rows(tmp_path / "out")
+    assert [each["x"] for each in found if each["x"] is not None] == [1.0] * 50
+    assert sum(each["dwell"] for each in found) == 5
+    assert peak < 200 << 20
+
+
+def test_a_file_that_is_none_of_a_day_is_told(tmp_path):
+    write(tmp_path / "log", shown("one", "a"))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "clicks-2026-01-01.parquet").write_bytes(b"no parquet")
+    with pytest.raises(FileFormatError, match="no file of a day"):
+        collect(tmp_path / "log", tmp_path / "out")

@@ -1,5 +1,6 @@
 """Arms are drawn with their probabilities, repeat, move little, and cost no more than the cap."""
 
+import errno
 import itertools
 
 import numpy as np
@@ -160,6 +161,33 @@ def test_one_list_of_a_session_takes_part(tmp_path):
     assert any(table.takes_part(f"new {i}", ("q",)) for i in range(10))
     table.close()
     other.close()
+
+
+def test_a_list_takes_no_part_where_the_table_cannot_be_used(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+    now = [0.0]
+    table = SessionTable(tmp_path / "t", clock=lambda: now[0])
+    assert (tmp_path / "t").stat().st_size == 0
+    with (tmp_path / "t").open("rb") as reader:  # anybody who may read can do this
+        fcntl.flock(reader, fcntl.LOCK_SH)
+        assert not table.takes_part("s", ("q",))
+    assert table.takes_part("s", ("q",))
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("untilt.serving.explore.write_at", full)
+        assert not table.takes_part("new", ("q",))
+    assert table.takes_part("new", ("q",))
+    table.close()
+    # A clock that was ahead once.
+    table = SessionTable(tmp_path / "t", slots=1, clock=lambda: now[0])
+    now[0] = 4e9
+    assert table.takes_part("early", ("q",))
+    now[0] = 1.8e9
+    assert table.takes_part("now", ("q",))
+    table.close()
 
 
 def test_a_plan_is_an_exploration():

@@ -36,22 +36,33 @@ _NUMBERS = re.compile(r"[<>|=]?[biuf][0-9]{1,2}")
 _KEPT_MEMORY = "Load it where there is more, or save a smaller model."
 
 
-def read_whole(path: str | os.PathLike[str]) -> bytes:
-    """All bytes of a regular file of at most `MOST_BYTES`.
+def read_whole(
+    path: str | os.PathLike[str],
+    *,
+    most: int | None = None,
+    what: str = "a saved model",
+    follow: bool = True,
+) -> bytes:
+    """All bytes of a regular file of at most `most` (`MOST_BYTES`); links where it is to `follow`.
 
-    A missing file or one without permission is an `OSError`, as everywhere in Python.
+    A missing file or one without permission is an `OSError`, as everywhere in Python. A pipe does
+    not make it wait: what was opened is looked at, not what had the name before.
     """
     check_name(path)
-    known = Path(path).stat()
-    if not (stat.S_ISREG(known.st_mode) or stat.S_ISDIR(known.st_mode)):
-        raise FileFormatError("it is a pipe or a device, no file. Give the path of a file.")
-    if known.st_size > MOST_BYTES and stat.S_ISREG(known.st_mode):
-        raise FileFormatError(
-            f"it has {gib(known.st_size)}; more than {gib(MOST_BYTES)} are not read. Give another "
-            "file, or save a smaller model."
-        )
-    allow(known.st_size, "a saved model", _KEPT_MEMORY)
-    with open(path, "rb") as file:
+    most = MOST_BYTES if most is None else most
+    how = getattr(os, "O_NONBLOCK", 0) | (0 if follow else getattr(os, "O_NOFOLLOW", 0))
+    if not follow and Path(path).is_symlink():
+        raise FileFormatError("it is a link. Give the path of a file.")
+    with open(path, "rb", opener=lambda name, given: os.open(name, given | how)) as file:
+        known = os.fstat(file.fileno())
+        if not stat.S_ISREG(known.st_mode):
+            raise FileFormatError("it is a pipe or a device, no file. Give the path of a file.")
+        if known.st_size > most:
+            raise FileFormatError(
+                f"it has {gib(known.st_size)}; more than {gib(most)} are not read. Give another "
+                "file, or save a smaller model."
+            )
+        allow(known.st_size, what, _KEPT_MEMORY)
         return file.read(known.st_size)
 
 

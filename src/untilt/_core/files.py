@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -133,10 +133,8 @@ def append_line(path: str | os.PathLike[str], line: str) -> None:
             size = os.lseek(handle, 0, os.SEEK_END)
             os.lseek(handle, max(0, size - 1), os.SEEK_SET)
             is_cut = size > 0 and os.read(handle, 1) != b"\n"
-            data = f"{chr(10) * is_cut}{line}\n".encode()
             try:
-                while data:
-                    data = data[os.write(handle, data) :]
+                write_at(handle, f"{chr(10) * is_cut}{line}\n".encode(), size)
                 sync_handle(handle)
             except OSError:
                 os.ftruncate(handle, size)
@@ -297,6 +295,24 @@ def unlock(handle: int) -> None:
         fcntl.flock(handle, fcntl.LOCK_UN)
 
 
+@contextmanager
+def holding(folder: Path, who: str) -> Iterator[None]:
+    """Hold a folder; refuse where another process holds it. Not where the disk knows no locks."""
+    with ExitStack() as stack:
+        with suppress(ImportError):
+            import fcntl
+
+            handle = os.open(folder, os.O_RDONLY | _NO_INHERIT)
+            stack.callback(os.close, handle)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise OptionError(f"{who} works in {folder}. Wait for it or stop it.") from None
+            except OSError:
+                pass
+        yield
+
+
 def remove_if_nothing(path: Path) -> None:
     """Remove a link to nowhere or an empty folder; everything else stays."""
     with suppress(OSError):
@@ -306,7 +322,16 @@ def remove_if_nothing(path: Path) -> None:
             path.rmdir()  # which refuses where there is something in it
 
 
-# Folders, permissions and the way to the disk.
+# Folders, permissions and the way to the disk. What must last through a power cut goes to the disk
+# by `sync_handle` and `sync_folder` alone: tests/torture/power.py forgets all else.
+
+
+def write_at(handle: int, data: bytes, place: int) -> None:
+    """Write all of it there, however many calls that takes."""
+    os.lseek(handle, place, os.SEEK_SET)
+    view = memoryview(data)
+    while view:
+        view = view[os.write(handle, view) :]
 
 
 def make_folder(folder: Path) -> None:

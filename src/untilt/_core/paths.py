@@ -6,7 +6,7 @@ neither printed nor stored.
 
 import os
 
-from untilt.errors import OptionError
+from untilt.errors import OptionError, safe_text
 
 
 def is_utf8(text: str) -> bool:
@@ -20,7 +20,7 @@ def is_utf8(text: str) -> bool:
 
 def printable(name: str | os.PathLike[str]) -> str:
     r"""A file's name as text that can be printed and stored; the byte ff becomes `\udcff`."""
-    return os.fsdecode(name).encode(errors="backslashreplace").decode()
+    return safe_text(os.fsdecode(name))
 
 
 def check_name(path: str | os.PathLike[str]) -> None:

@@ -429,8 +429,14 @@ def load(path: str | os.PathLike[str]) -> Any:
     run, and it is taken only if it can be used without harm. With a key in the environment
     (UNTILT_SEAL_KEY, UNTILT_SEAL_KEY_FILE) a file must be sealed with it.
     """
+    return load_data(path)[0]
+
+
+def load_data(path: str | os.PathLike[str]) -> tuple[Any, bytes]:
+    """The same, and the bytes that it was read from."""
     try:
-        return _loaded(read_whole(path))
+        data = read_whole(path)
+        return _loaded(data), data
     except FileFormatError as error:
         raise FileFormatError(f"{path} cannot be loaded: {error}") from error
 

@@ -9,6 +9,7 @@ these two cases an interpreter of its own converts; where that one ends too, the
 import base64
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -33,6 +34,7 @@ calls = json.load(sys.stdin)
 print(json.dumps([text(getattr(vl_convert, name)(*given, **more)) for name, given, more in calls]))
 """
 _SECONDS = 300
+_NO_XML = re.compile("[^\x20-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _IN_THE_WHEEL = Path(__file__).parent / "vega.js"  # put there by tools/build_hook.py
 _BESIDE_COMPILED_CODE = Path(__file__).parent / "__pycache__"
 
@@ -53,13 +55,29 @@ def require_converter(what: str) -> None:
 
 
 def converted(calls: Sequence[Call]) -> list[Any]:
-    """What vl-convert makes of each call: text, or bytes of a PNG."""
+    """What vl-convert makes of each call: text, or bytes of a PNG.
+
+    What XML cannot hold becomes U+FFFD in every text: vl-convert ends the process for it.
+    """
     require_converter("drawing a chart as a picture")
+    calls = [
+        (name, [_as_xml(each) if isinstance(each, dict) else each for each in given], more)
+        for name, given, more in calls
+    ]
     if not _addresses_are_limited() and _first_process() == os.getpid():
         import vl_convert
 
         return [getattr(vl_convert, name)(*given, **more) for name, given, more in calls]
     return _converted_outside(calls)
+
+
+def _as_xml(value: Any) -> Any:
+    if isinstance(value, str):
+        # A line break would end a text inside an expression.
+        return _NO_XML.sub(lambda found: " " if found[0].isspace() else "\ufffd", value)
+    if isinstance(value, dict):
+        return {_as_xml(key): _as_xml(each) for key, each in value.items()}
+    return [_as_xml(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 @cache

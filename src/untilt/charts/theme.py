@@ -5,6 +5,7 @@ Shapes and dashes say the same again for a grey printer. On the page, colours ar
 variables, so dark, light and print need no second drawing; in a file they are those of `LIGHT`.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -154,7 +155,7 @@ def save_chart(chart: "alt.TopLevelMixin", path: str | Path, *, scale: float = 2
 
 
 def _made(function: str, spec: str, **options: Any) -> Any:
-    return converted([(function, [spec], options)])[0]
+    return converted([(function, [json.loads(spec)], options)])[0]
 
 
 _HTML = """<!DOCTYPE html>

@@ -18,12 +18,14 @@ import typer
 from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from untilt._core.progress import showing_progress
 from untilt._core.words import sentence
 from untilt.cli.wording import current_voice
+from untilt.errors import safe_text
 from untilt.facts import Command, Fact
 from untilt.views import show
 
@@ -44,13 +46,22 @@ class OutputOptions:
     ] = False
 
 
+class Terminal(Console):
+    """A console that no id and no name of a file can command."""
+
+    def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
+        """The text of each piece with its control characters spelled out."""
+        for each in super().render(renderable, options):
+            yield each if each.control else each._replace(text=safe_text(each.text))
+
+
 class Output:
     """What a command says while it runs, and the record that it leaves for --json."""
 
     def __init__(self, *, as_json: bool, verbose: bool) -> None:
         self.as_json, self.verbose = as_json, verbose
-        self._people = Console(quiet=as_json, highlight=False)
-        self._details = Console(stderr=True, quiet=not verbose, highlight=False)
+        self._people = Terminal(quiet=as_json, highlight=False)
+        self._details = Terminal(stderr=True, quiet=not verbose, highlight=False)
         self._record: dict[str, Any] = {}
         self._started = time.monotonic()
         self._voice = current_voice()

@@ -12,7 +12,6 @@ from types import FrameType
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
@@ -22,6 +21,7 @@ from untilt._version import __version__
 from untilt.cli.arguments import CommandWithMethods, plain_flag
 from untilt.cli.audit import audit, plan
 from untilt.cli.bias import bias, clickmodels
+from untilt.cli.console import Terminal
 from untilt.cli.declared import expanded
 from untilt.cli.evaluate import evaluate
 from untilt.cli.export import export, judgments, score
@@ -127,7 +127,7 @@ def _failed(message: str) -> typer.Exit:
 def _tell(kind: str, message: str) -> None:
     # Soft wrap: the terminal breaks the paragraph, so paths and commands in it can be copied.
     text = Text.assemble((f"{kind}: ", "bold red"), without_secrets(message))
-    Console(stderr=True, highlight=False).print(text, soft_wrap=True)
+    Terminal(stderr=True, highlight=False).print(text, soft_wrap=True)
 
 
 app = typer.Typer(

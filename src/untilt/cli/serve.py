@@ -35,6 +35,7 @@ def serve(
     host: str = option("127.0.0.1", "The address to listen at; other machines reach 0.0.0.0."),
     port: int = option(8080, "The port to listen at.", min=0, max=65535),
     workers: int = option(1, "Processes that answer.", min=1, max=64),
+    no_token: bool = option(False, "Let everybody who reaches another address than loopback ask."),
     *,
     options: ServeOptions,
     out: Output,
@@ -61,6 +62,11 @@ def serve(
             "--share, --interleave and --shadow are about a second ranker: --candidate RANKER."
         )
     settings = Settings(str(ranker), str(log_folder), **vars(options))
+    if not (host in start.LOOPBACK or no_token or start.has_token(settings)):
+        raise OptionError(
+            f"everybody who reaches {host} could ask and send feedback. Give --token-file FILE, or "
+            "--no-token where a proxy asks for one."
+        )
     out.record(
         ranker=ranker,
         log=log_folder,
@@ -70,11 +76,6 @@ def serve(
         explore=options.explore,
     )
     out.say(f"{ranker} answers at http://{host}:{port}; what it shows is logged in {log_folder}.")
-    if host not in start.LOOPBACK and not start.has_token(settings):
-        out.points([
-            "Everybody who reaches this address can ask and send feedback: there is no token. "
-            "Give --token-file FILE, or let a proxy ask for one."
-        ])  # fmt: skip
     out.say("Ctrl-C ends it.")
     start.run(settings, host=host, port=port, workers=workers)
 
@@ -104,6 +105,9 @@ def collect(
         None, "Days after its end at which a day's file becomes final.", metavar="DAYS"
     ),
     remove_closed: bool = option(False, "Remove what holds nothing but final days."),
+    set_aside: bool = option(
+        False, "Move damaged segments to FOLDER/damaged; their whole records stay."
+    ),
     *,
     output: Output,
 ) -> None:
@@ -124,6 +128,7 @@ def collect(
         labels=_parse_rules(label),
         close_after=close_after,
         remove_closed=remove_closed,
+        set_aside=set_aside,
     )
     output.record(**done.to_dict())
     _report(output, done)
@@ -164,10 +169,16 @@ def _report(out: Output, done: "Collected") -> None:
         "events that came after their day was closed": done.late,
         "bytes of records that were never acknowledged, cut": done.cut,
         "bytes that the disk lost": done.damaged,
+        "records that no server writes, left out": done.bad,
         "lists whose features cannot be read: the disk lost their names": done.without_features,
         "segments removed": done.removed,
+        "damaged segments moved to the folder damaged": len(done.set_aside),
+        "labels and features left out, because there may be only so many": len(done.left_out),
     }
     out.points([f"{count:,} {what}" for what, count in told.items() if count])
+    out.points([f"{name} was not read: {why}" for name, why in done.refused.items()])
+    if done.refused:
+        out.points(["So no day was closed. `--set-aside` moves what is no segment out of the way."])
     out.points([
         f"feature {name!r} is the column {column!r}: the log has a {name.lower()!r} of its own"
         for name, column in done.renamed.items()

@@ -265,10 +265,15 @@ def check_rounds(what: str, value: object) -> None:
 
 def load(path: str | os.PathLike[str]) -> Any:
     """The ranker that `save` wrote. Raises `FileFormatError` if the file is anything else."""
-    found = saved.load(path)
+    return load_data(path)[0]
+
+
+def load_data(path: str | os.PathLike[str]) -> tuple["Ranker", bytes]:
+    """The same, and the bytes that it was read from."""
+    found, data = saved.load_data(path)
     if not isinstance(found, Ranker):
         raise FileFormatError(
             f"{path} cannot be loaded: it holds a {type(found).__name__}, which is no ranker. Give "
             "the file of a ranker, written with ranker.save(path)."
         )
-    return found
+    return found, data

@@ -7,11 +7,13 @@ request names a file.
 
 import asyncio
 import hmac
+import re
+import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from starlette.applications import Starlette
@@ -24,13 +26,16 @@ from untilt.bias.given import Examination
 from untilt.errors import UntiltError, WriteError
 from untilt.evaluation.live import team_draft
 from untilt.serving.explore import INTERLEAVED, NOT_DRAWN, Drawn, Exploration, SessionTable, uniform
-from untilt.serving.journal import Journal, JournalFullError
+from untilt.serving.journal import Journal, JournalFullError, tell
 from untilt.serving.metrics import Counters
 from untilt.serving.models import Candidates, FeatureTable, Model, Models, candidates_of
 from untilt.serving.options import Settings
 from untilt.serving.wire import (
+    CLICK,
     JSON,
-    MOST_EVENTS,
+    MOST_DECLARED,
+    MOST_LABELS,
+    MOST_NAMES,
     MOST_SHOWN,
     FeedbackRequest,
     Names,
@@ -45,10 +50,13 @@ from untilt.serving.wire import (
     kind_of,
     new_list_id,
     pack,
-    plain_id,
     plain_ids,
 )
 
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_LOOPBACK = re.compile(r"(127\.0\.0\.1|\[::1\]|localhost)(:[0-9]+)?", re.IGNORECASE)
+STOP_SECONDS = 5.0  # for the disk, once the last request was answered
+T = TypeVar("T")
 Answer = Callable[[Request], Awaitable[Response]]
 
 
@@ -77,6 +85,8 @@ class Server:
         self.started = time.time()
         self._watching: asyncio.Task[None] | None = None
         self._thetas: dict[int, FloatArray] = {}
+        self._names: dict[str, tuple[str, ...]] = {}  # of features, declared in the journal
+        self._labels = {CLICK}
         self._journal_seen = (0, 0)
         self._models_seen = (0, 0)
 
@@ -88,7 +98,7 @@ class Server:
         body = await self._body(request)
         start = time.perf_counter()
         wanted: RankRequest = decode(body, kind, RankRequest)
-        session, query = plain_id(wanted.session, "session"), plain_id(wanted.query, "query")
+        session, query = plain_ids([wanted.session, wanted.query], "session or query")
         documents, size = self._checked(wanted)
         model = self.models.answering(session)
         candidates = candidates_of(
@@ -123,11 +133,9 @@ class Server:
 
     def _checked(self, wanted: RankRequest) -> tuple[list[str], int]:
         n, most = len(wanted.documents), self.settings.most_documents
-        if not 0 < n <= most:
+        if n > most:
             raise RequestError(f"a request must have 1 to {most:,} documents. Got {n:,}.")
         size = n if wanted.size is None else wanted.size
-        if size < 1:
-            raise RequestError(f"size must be at least 1. Got {size}.")
         documents = plain_ids(wanted.documents, "a document's id")
         if len(set(documents)) < n:
             raise RequestError("each document must stand in a request once.")
@@ -190,38 +198,53 @@ class Server:
             record.features = candidates.values[order].astype("<f4").tobytes()
         try:
             await asyncio.wait_for(self.journal.append(pack(record)), self.settings.timeout)
-        except (WriteError, TimeoutError):
+        except (WriteError, JournalFullError):
             # Readers get their list all the same: a search must not stop because a disk is full.
             self.counters.add("untilt_unlogged_lists_total")
             return None
+        except TimeoutError:
+            # It is on its way and will be in the log. Without its id it would be there as a list
+            # that nobody clicked; with it, its clicks count, or neither does.
+            self.counters.add("untilt_late_lists_total")
         return record.list_id
 
     def _declared(self, names: tuple[str, ...]) -> str:
-        """The id of these names of features in the journal. The rankers' own are always taken."""
-        key = hashed(*names)[:12]
-        own = any(names == model.names for model in self.models.all)
-        try:
-            self.journal.declare(key, pack(Names(key, list(names))), bounded=not own)
-        except JournalFullError:
-            raise RequestError(
-                "too many different lists of feature names were sent to this server. Send them "
-                "always in one order."
-            ) from None
+        """The id of these names of features in the journal. The rankers' own are always taken.
+
+        Others are bounded, all together: they are held in memory, written into each segment, and
+        each becomes a column.
+        """
+        key = hashed(*names)
+        if key not in self._names:
+            others = {**self._names, key: names}
+            for model in self.models.all:
+                others.pop(hashed(*model.names), None)
+            sent = [name for each in others.values() for name in each]
+            if sum(map(len, sent)) > MOST_DECLARED or len(set(sent)) > MOST_NAMES:
+                raise RequestError(
+                    "too many different lists of feature names were sent to this server. Send them "
+                    "always in one order."
+                )
+            self._names[key] = names
+            self.journal.declare(key, pack(Names(key, list(names))))
         return key
 
     async def feedback(self, request: Request) -> Response:
         """POST /feedback: answered once every event is on the disk."""
         kind = kind_of(request.headers.get("content-type"))
         wanted: FeedbackRequest = decode(await self._body(request), kind, FeedbackRequest)
-        if not 0 < len(wanted.events) <= MOST_EVENTS:
-            raise RequestError(
-                f"a request must have 1 to {MOST_EVENTS:,} events. Got {len(wanted.events):,}."
-            )
         now = time.time_ns() // 1000
         kept = [pack(checked_event(event, now)) for event in wanted.events]
+        labels = self._labels | {event.label for event in wanted.events}
+        if len(labels) > MOST_LABELS or not labels <= set(self.settings.labels or labels):
+            raise RequestError(
+                f"this server takes the labels {', '.join(self.settings.labels or self._labels)}. "
+                "Name others when it starts: --label NAME."
+            )
+        self._labels = labels
         try:
             await asyncio.wait_for(self.journal.append(*kept), self.settings.timeout)
-        except (WriteError, TimeoutError):
+        except (WriteError, JournalFullError, TimeoutError):
             raise RequestError(
                 "the events could not be written to the disk. Send them again later.", status=503
             ) from None
@@ -282,9 +305,14 @@ class Server:
         self.counters.add("untilt_reload_failures_total", now[1] - before[1])
         self._models_seen = now
 
-    async def reload(self, _request: Request) -> Response:
+    async def reload(self, request: Request) -> Response:
         """POST /reload: look at the rankers' files now. The request says nothing of paths."""
-        changed = await asyncio.to_thread(self.models.reload)
+        kind_of(request.headers.get("content-type"))
+        changed = None
+        with suppress(TimeoutError):
+            changed = await _beside(self.models.reload, self.settings.timeout)
+        if changed is None:
+            raise RequestError("a reload is under way. /model says what became of it.", status=409)
         if self.models.problem is not None:
             raise RequestError(
                 f"the ranker was not replaced, the old one answers: {self.models.problem}",
@@ -310,6 +338,13 @@ class Server:
     def _check_token(self, request: Request) -> None:
         token = self.token
         if token is None:
+            host = request.headers.get("host", LOOPBACK[0])
+            if self.settings.loopback and not _LOOPBACK.fullmatch(host):
+                # A page whose name leads to this machine would come by its reader's browser.
+                raise RequestError(
+                    f"this server answers to {', '.join(LOOPBACK)} alone. Give it a token to be "
+                    "reached by another name.", status=403,
+                )  # fmt: skip
             return
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         right = hmac.compare_digest(given.encode(), token.encode())
@@ -325,7 +360,7 @@ class Server:
 
         async def with_limits(request: Request) -> Response:
             response = await self._answered(request, answer, open_to_all, counted)
-            self.counters.request(request.url.path, response.status_code)
+            self.counters.request(request.scope["path"], response.status_code)
             return response
 
         return with_limits
@@ -343,9 +378,6 @@ class Server:
             return await answer(request)
         except RequestError as error:
             return _refusal(error.status, error.text)
-        except JournalFullError as error:
-            self.counters.add("untilt_refused_total")
-            return _refusal(503, str(error))
         except UntiltError as error:
             return _refusal(400, str(error))
         finally:
@@ -356,7 +388,8 @@ class Server:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(self.settings.watch_seconds)
-            await asyncio.to_thread(self.models.reload)
+            with suppress(TimeoutError):
+                await _beside(self.models.reload, self.settings.timeout)
 
     @asynccontextmanager
     async def lifespan(self, _app: Starlette) -> AsyncIterator[None]:
@@ -371,7 +404,8 @@ class Server:
                 self._watching.cancel()
                 with suppress(asyncio.CancelledError):
                     await self._watching
-            await self.journal.close()
+            with suppress(TimeoutError):  # the disk hangs
+                await asyncio.wait_for(self.journal.close(), STOP_SECONDS)
             self._catch_up()
             self.close()
 
@@ -379,6 +413,22 @@ class Server:
         """Let go of the files that workers share."""
         self.sessions.close()
         self.counters.close()
+
+
+async def _beside(work: Callable[[], T], seconds: float) -> T:
+    """In a thread that nobody waits for at the end: a disk may hold it for ever."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def run() -> None:
+        result = work()
+        with suppress(RuntimeError):  # the server has ended
+            loop.call_soon_threadsafe(tell, done, result)
+
+    threading.Thread(target=run, daemon=True).start()
+    # Not by `wait_for`, which in Python 3.11 forgets that it was cancelled as the result came.
+    async with asyncio.timeout(seconds):
+        return await done
 
 
 async def _read(request: Request, most: int) -> bytes:
@@ -394,8 +444,8 @@ async def _read(request: Request, most: int) -> bytes:
     return b"".join(parts)
 
 
-def _refusal(status: int, text: str) -> Response:
-    headers = {503: {"Retry-After": "1"}, 401: {"WWW-Authenticate": "Bearer"}}.get(status)
+def _refusal(status: int, text: str, more: Mapping[str, str] | None = None) -> Response:
+    headers = {503: {"Retry-After": "1"}, 401: {"WWW-Authenticate": "Bearer"}}.get(status, more)
     return Response(
         encode({"error": text}, JSON), status_code=status, media_type=JSON, headers=headers
     )
@@ -432,23 +482,16 @@ def make_app(server: Server, *, more: Sequence[Route] = ()) -> Starlette:
                 allow_headers=["authorization", "content-type"],
             )
         )  # fmt: skip
+    guard = server.with_limits
     routes = [
-        Route("/rank", server.with_limits(server.rank), methods=["POST"]),
-        Route("/feedback", server.with_limits(server.feedback), methods=["POST"]),
-        Route("/reload", server.with_limits(server.reload), methods=["POST"]),
-        Route("/model", server.with_limits(server.model, counted=False), methods=["GET"]),
-        Route("/metrics", server.with_limits(server.metrics, counted=False), methods=["GET"]),
-        Route(
-            "/health", server.with_limits(server.health, open_to_all=True, counted=False),
-            methods=["GET"],
-        ),
-        Route(
-            "/ready", server.with_limits(server.ready, open_to_all=True, counted=False),
-            methods=["GET"],
-        ),
+        *(Route(f"/{answer.__name__}", guard(answer), methods=["POST"])
+          for answer in (server.rank, server.feedback, server.reload)),
+        *(Route(f"/{answer.__name__}", guard(answer, counted=False), methods=["GET"])
+          for answer in (server.model, server.metrics)),
+        *(Route(f"/{answer.__name__}", guard(answer, open_to_all=True, counted=False),
+                methods=["GET"]) for answer in (server.health, server.ready)),
+        *more,
     ]  # fmt: skip
-
-    routes += more
 
     async def lost(_request: Request, error: Any) -> Response:
         told = {
@@ -456,11 +499,14 @@ def make_app(server: Server, *, more: Sequence[Route] = ()) -> Starlette:
             "/reload.",
             405: "this path takes another method.",
         }
-        return _refusal(error.status_code, told.get(error.status_code, str(error.detail)))
+        text = told.get(error.status_code, str(error.detail))
+        return _refusal(error.status_code, text, error.headers)
 
     from starlette.exceptions import HTTPException
 
-    return Starlette(
+    app = Starlette(
         routes=routes, middleware=middleware, lifespan=server.lifespan,
         exception_handlers={HTTPException: lost},
     )  # fmt: skip
+    app.router.redirect_slashes = False  # to whatever host a request names
+    return app

@@ -4,16 +4,22 @@ All that is on the disk is read and the files of the open days are written anew,
 at all. So running it twice, or again after a kill, gives the same files. Days are days of UTC, by
 the time at which the server showed a list; a list belongs to one day only.
 
-Feedback may come before or after its list, twice, or late. The same event id counts once. A day is
-*closed* so many days after its end: its file is then final, says so in its metadata, and feedback
-that comes even later is counted and left out. Segments that hold closed days alone may be removed.
+Feedback may come before or after its list, twice, or late. The same event id on the same document
+of a list counts once for each label. A day is *closed* so many days after its end: its file is then
+final, says so in its metadata, and feedback that comes even later is counted and left out. Segments
+that hold closed days alone may be removed.
+
+Segments come from anywhere: what is no record is left out and counted, what is no segment is named,
+and neither stops the others. One `collect` at a time works on a folder.
 """
 
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,35 +27,45 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from untilt._core.files import make_folder, replacing
+from untilt._core.files import holding, make_folder, replacing
 from untilt._core.progress import progress, track
 from untilt.bias.experiments.assignment import BASE
-from untilt.data.read.database import arrow_reader, literal, open_database
-from untilt.errors import FileFormatError, OptionError, check_choice
+from untilt.data.read.database import arrow_reader, literal, open_database, quoted
+from untilt.errors import FileFormatError, OptionError, UntiltError, check_choice
 from untilt.serving.explore import parse_exploration
-from untilt.serving.journal import SegmentRead, is_closed, payloads, segments
-from untilt.serving.wire import CLICK, LABEL, TAKEN, Feedback, Names, Shown, list_day, unpack
+from untilt.serving.journal import SegmentRead, mended, moved_aside, payloads, removed, segments
+from untilt.serving.wire import (
+    CLICK,
+    LABEL,
+    MOST_LABELS,
+    MOST_NAMES,
+    TAKEN,
+    Feedback,
+    Names,
+    Shown,
+    day_of,
+    list_day,
+    unpack,
+)
 
 RULES = {"any": "max(CAST(value > 0 AS DOUBLE))", "sum": "sum(value)", "max": "max(value)",
          "last": "arg_max(value, (time, event))"}  # fmt: skip
 _CLOSED = b"untilt.closed"
 _BATCH = 20_000  # records turned into columns at a time
-_IMPRESSIONS = pa.schema(
-    [
-        ("list", pa.string()), ("day", pa.int32()), ("time", pa.int64()), ("session", pa.string()),
-        ("query", pa.string()), ("document", pa.string()), ("position", pa.int32()),
-        ("ranker", pa.string()), ("probability", pa.float64()), ("experiment", pa.string()),
-        ("model", pa.string()), ("names", pa.string()), ("features", pa.binary()),
-        ("shadow_position", pa.int32()), ("shadow_model", pa.string()), ("team", pa.int32()),
-    ]
-)  # fmt: skip
-_EVENTS = pa.schema(
-    [
-        ("event", pa.string()), ("list", pa.string()), ("document", pa.string()),
-        ("label", pa.string()), ("value", pa.float64()), ("time", pa.int64()),
-        ("received", pa.int64()),
-    ]
-)  # fmt: skip
+_MOST_VALUES = 1 << 22  # of features that are made at a time
+_Columns = Mapping[str, list[str | None]]  # id of feature names -> columns; None: left out
+# Of records: a row for each, in columns of the names of their parts.
+_SHOWN = pa.schema({
+    **dict.fromkeys(("list_id", "session", "query", "ranker", "experiment", "model"), pa.string()),
+    **dict.fromkeys(("names", "shadow_model"), pa.string()),
+    "time": pa.int64(), "probability": pa.float64(), "documents": pa.list_(pa.string()),
+    "features": pa.list_(pa.binary()), "teams": pa.list_(pa.int32()),
+    "shadow": pa.list_(pa.int32()),
+})  # fmt: skip
+_EVENTS = pa.schema({
+    **dict.fromkeys(("event", "list_id", "document", "label"), pa.string()),
+    "value": pa.float64(), "time": pa.int64(), "received": pa.int64(),
+})  # fmt: skip
 
 
 @dataclass
@@ -61,7 +77,10 @@ class Collected:
     duplicates : events that came again
     orphans : events whose list or document is not known (yet)
     late : events of days that were closed before
-    cut, damaged : bytes, as in `SegmentRead`
+    cut, damaged, bad : bytes and records, as in `SegmentRead`
+    refused : file -> why it could not be read as a segment
+    set_aside : segments that were replaced by one of their whole records
+    left_out : labels and features beyond the most frequent that a log may have
     without_features : lists whose features came with the request and cannot be told apart, because
         the disk lost their names
     renamed : feature -> its column, where a column of the log or a label has its name already
@@ -83,7 +102,11 @@ class Collected:
     late: int = 0
     cut: int = 0
     damaged: int = 0
+    bad: int = 0
     removed: int = 0
+    refused: dict[str, str] = field(default_factory=dict)
+    set_aside: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
     without_features: int = 0
     renamed: dict[str, str] = field(default_factory=dict)
     days: dict[str, int] = field(default_factory=dict)
@@ -107,6 +130,7 @@ def collect(
     labels: Mapping[str, str] | None = None,
     close_after: float | None = None,
     remove_closed: bool = False,
+    set_aside: bool = False,
     now: datetime | None = None,
 ) -> Collected:
     """Write `out`/clicks-2026-11-16.parquet, one file a day, from the journal in `folder`.
@@ -116,7 +140,8 @@ def collect(
     labels : name -> how several events of one label on one document become a number: "any" (1 or
         0), "sum", "max" or "last". Labels that are not named: "any" for click, "sum" for others
     close_after : days after whose end, in days, a day becomes final; never where not given
-    remove_closed : remove segments that hold nothing but closed days, and that nobody writes to
+    remove_closed : remove whole segments with nothing but closed days that nobody writes to
+    set_aside : move what is damaged or no segment to `folder`/damaged; whole records stay
     now : the time by which days are closed
     """
     source, target = Path(folder), Path(out)
@@ -128,23 +153,36 @@ def collect(
             "segments are removed once their days are closed, so say when: ⟦close_after=7⟧."
         )
     make_folder(target)
-    result = Collected(source, target)
-    # Beside the segments where that may be: in `out` somebody may be reading just now.
-    beside = source if os.access(source, os.W_OK) else target
-    with open_database(memory_limit=None, temp_directory=beside, threads=None) as database:
-        read = _Tables(database.scratch)
-        moment = _microseconds(now)
-        done = [_read_segment(path, read) for path in track(segments(source), "reading the log")]
-        read.close()
-        result.segments = len(done)
-        result.cut = sum(each.cut for each in done)
-        result.damaged = sum(each.damaged for each in done)
-        result.without_features = read.without_features
+    result, moment = Collected(source, target), now or datetime.now(UTC)
+    closing = _closing(close_after, moment)
+    with ExitStack() as stack:
+        for place in sorted({source.resolve(), target.resolve()}):
+            stack.enter_context(holding(place, "another `untilt collect`"))
+        # Beside the segments where that may be: in `out` somebody may be reading just now.
+        beside = source if os.access(source, os.W_OK) else target
+        database = stack.enter_context(
+            open_database(memory_limit=None, temp_directory=beside, threads=None)
+        )
+        tables = _Tables(database.scratch)
+        found = list(track(segments(source), "reading the log"))
+        reads = [read for path in found if (read := _read_segment(path, tables, result))]
+        tables.close()
+        result.segments, result.without_features = len(reads), tables.without_features
+        for each in reads:
+            result.cut += each.cut
+            result.damaged += each.damaged
+            result.bad += each.bad
+        if result.refused:
+            closing = None  # what cannot be read now may hold lists of any day
         with progress("joining lists and feedback"):
-            closing = _closing(close_after, now)
-            _join(database.connection, read, result, rules, closing, moment)
-    if remove_closed:
-        result.removed = _remove(read, set(_closed_days(target)))
+            _join(database.connection, tables, result, rules, closing, moment)
+        for read in reads:
+            if set_aside and not read.is_whole:
+                result.set_aside += mended(read, lambda data: _record(data) is not None)
+            elif remove_closed and closing and read.is_whole and read.last_day < f"{closing}":
+                result.removed += removed(read)
+        if set_aside:
+            result.set_aside += [moved_aside(source / name) for name in result.refused]
     return result
 
 
@@ -156,41 +194,52 @@ def _rules(labels: Mapping[str, str]) -> dict[str, str]:
     return {CLICK: "any", **labels}
 
 
-def _microseconds(now: datetime | None) -> int:
-    return int((now or datetime.now(UTC)).timestamp() * 1_000_000)
-
-
-def _closing(close_after: float | None, now: datetime | None) -> date | None:
+def _closing(close_after: float | None, now: datetime) -> date | None:
     """Days before this one are to be closed."""
     if close_after is None:
         return None
     if not close_after >= 0:
         raise OptionError(f"close_after must be at least 0 days. Got {close_after} instead.")
-    return ((now or datetime.now(UTC)) - timedelta(days=close_after)).astimezone(UTC).date()
+    return (now - timedelta(days=close_after)).astimezone(UTC).date()
 
 
 # Segments into two tables.
 
 
 class _Tables:
-    """Impressions and events of all segments, in Parquet files of a scratch folder."""
+    """Lists and events of all segments, in Parquet files of a scratch folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.impressions, self.events = folder / "impressions.parquet", folder / "events.parquet"
+        self.lists, self.events = folder / "lists.parquet", folder / "events.parquet"
         self.names: dict[str, list[str]] = {}
         self.without_features = 0
-        self.days_of: dict[Path, set[str]] = {}
+        self._keys: dict[tuple[str, ...], str] = {}
+        self._names: dict[str, str] = {}  # in this segment, as `self.names` has them
         self._shown: list[Shown] = []
         self._feedback: list[Feedback] = []
         self._writers = (
-            pq.ParquetWriter(self.impressions, _IMPRESSIONS),
+            pq.ParquetWriter(self.lists, _SHOWN),
             pq.ParquetWriter(self.events, _EVENTS),
         )
 
+    def begin(self) -> None:
+        """Of a segment: what a name stands for is said in each."""
+        self._names = {"": ""}
+
     def add(self, record: Names | Shown | Feedback) -> None:
         if isinstance(record, Names):
-            self.names[record.id] = record.names
+            key = self._keys.setdefault(tuple(record.names), f"{len(self._keys)}")
+            self._names[record.id], self.names[key] = key, record.names
         elif isinstance(record, Shown):
+            key = self._names.get(record.names, "")
+            given, width = record.features, 4 * len(self.names.get(key, ()))
+            is_known = bool(given) and len(given or b"") == width * len(record.documents)
+            record.names = key if is_known else ""
+            self.without_features += given is not None and not is_known
+            pieces: Any = None
+            if given is not None and is_known:
+                pieces = [given[i : i + width] for i in range(0, len(given), width)]
+            record.features = pieces
             self._shown.append(record)
         else:
             self._feedback.append(record)
@@ -198,15 +247,13 @@ class _Tables:
             self.flush()
 
     def flush(self) -> None:
-        for each in self._shown:
-            if each.features is not None and each.names not in self.names:
-                each.features, each.names = None, ""
-                self.without_features += 1
-        if self._shown:
-            self._writers[0].write_batch(_impressions(self._shown, self.names))
-        if self._feedback:
-            self._writers[1].write_batch(_events(self._feedback))
+        self._write(self._writers[0], _SHOWN, self._shown)
+        self._write(self._writers[1], _EVENTS, self._feedback)
         self._shown, self._feedback = [], []
+
+    def _write(self, writer: Any, schema: pa.Schema, records: Sequence[Any]) -> None:
+        columns = [pa.array([getattr(r, e.name) for r in records], e.type) for e in schema]
+        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
 
     def close(self) -> None:
         self.flush()
@@ -214,91 +261,61 @@ class _Tables:
             writer.close()
 
 
-def _read_segment(path: Path, tables: _Tables) -> SegmentRead:
-    read, days = SegmentRead(path), set()
-    for payload in payloads(path, read):
-        try:
-            record = unpack(payload)
-        except Exception as error:
-            raise FileFormatError(
-                f"{path} holds a record that this version cannot read ({error}). Was it written "
-                "by a newer one?"
-            ) from error
-        if isinstance(record, Shown):
-            days.add(_day_of(record.time))
-        elif isinstance(record, Feedback):
-            days.add(list_day(record.list_id) or _day_of(record.received))
-        tables.add(record)
-    tables.days_of[path] = days
+def _read_segment(path: Path, tables: _Tables, result: Collected) -> SegmentRead | None:
+    read = SegmentRead(path)
+    tables.begin()
+    try:
+        for payload in payloads(path, read):
+            record = _record(payload)
+            if record is None:
+                read.bad += 1
+                continue
+            if isinstance(record, Shown):
+                read.last_day = max(read.last_day, day_of(record.time))
+            elif isinstance(record, Feedback):
+                # Of a list that nobody knows the id may name any day.
+                day = min(list_day(record.list_id) or "", day_of(record.received))
+                read.last_day = max(read.last_day, day)
+            tables.add(record)
+    except (FileFormatError, OSError) as error:
+        result.refused[path.name] = str(error)
+        return None
     return read
 
 
-def _day_of(time: int) -> str:
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time)).date().isoformat()
+def _record(payload: bytes) -> Names | Shown | Feedback | None:
+    """None where no server writes such a record."""
+    try:
+        record = unpack(payload)
+        if isinstance(record, Shown) and record.experiment:
+            _exploration(record.experiment)
+    except (ValueError, UntiltError):
+        return None
+    return record
 
 
-def _impressions(shown: list[Shown], names: Mapping[str, list[str]]) -> pa.RecordBatch:
-    n = [len(each.documents) for each in shown]
-    owner = np.repeat(np.arange(len(shown)), n)
-
-    def repeated(values: Iterable[Any], kind: pa.DataType) -> pa.Array:
-        return pa.array(values, kind).take(pa.array(owner))
-
-    features: list[bytes | None] = []
-    shadow: list[int | None] = []
-    teams: list[int] = []
-    for each in shown:
-        width = 4 * len(names[each.names]) if each.features is not None else 0
-        piece = each.features or b""
-        features += [
-            piece[i * width : (i + 1) * width] if width else None
-            for i in range(len(each.documents))
-        ]
-        teams += each.teams if each.teams is not None else [0] * len(each.documents)
-        shadow += each.shadow if each.shadow is not None else [None] * len(each.documents)
-    text = pa.string()
-    columns = [
-        repeated([each.list_id for each in shown], text),
-        repeated([each.time // 86_400_000_000 for each in shown], pa.int32()),
-        repeated([each.time for each in shown], pa.int64()),
-        repeated([each.session for each in shown], text),
-        repeated([each.query for each in shown], text),
-        pa.array([document for each in shown for document in each.documents], text),
-        pa.array(np.concatenate([np.arange(1, m + 1) for m in n]), pa.int32()),
-        repeated([each.ranker for each in shown], text),
-        repeated([each.probability for each in shown], pa.float64()),
-        repeated([each.experiment for each in shown], text),
-        repeated([each.model for each in shown], text),
-        repeated([each.names for each in shown], text),
-        pa.array(features, pa.binary()),
-        pa.array(shadow, pa.int32()),
-        repeated([each.shadow_model for each in shown], text),
-        pa.array(teams, pa.int32()),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=_IMPRESSIONS)
-
-
-def _events(feedback: list[Feedback]) -> pa.RecordBatch:
-    columns = [
-        pa.array([getattr(each, "list_id" if name == "list" else name) for each in feedback], kind)
-        for name, kind in zip(_EVENTS.names, _EVENTS.types, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=_EVENTS)
+_exploration = lru_cache(maxsize=1000)(parse_exploration)
 
 
 # The join.
 
 _PREPARE = """
-CREATE TABLE shown AS SELECT * EXCLUDE (again) FROM (
-    SELECT *, row_number() OVER (PARTITION BY list, position ORDER BY time) AS again
-    FROM read_parquet({impressions})) WHERE again = 1;
-CREATE TABLE once AS SELECT * EXCLUDE (again) FROM (
-    SELECT *, row_number() OVER (PARTITION BY event ORDER BY received, list, document, label, value)
-        AS again
-    FROM read_parquet({events})) WHERE again = 1;
+CREATE TABLE shown AS SELECT * EXCLUDE (again, teams), coalesce(teams, 0) AS team FROM (
+    SELECT list_id AS list, CAST(time // 86400000000 AS INTEGER) AS day, time, session, query,
+        ranker, probability, experiment, model, names, shadow_model,
+        row_number() OVER (PARTITION BY list_id ORDER BY time) AS again,
+        CAST(generate_subscripts(documents, 1) AS INTEGER) AS position,
+        unnest(documents) AS document, unnest(features) AS features, unnest(teams) AS teams,
+        unnest(shadow) AS shadow_position
+    FROM {lists}) WHERE again = 1;
+CREATE TABLE once AS SELECT * EXCLUDE (again, list_id), list_id AS list FROM (
+    SELECT *, row_number() OVER (
+        PARTITION BY event, list_id, document, label ORDER BY received, time, value) AS again
+    FROM {events}) WHERE again = 1;
 CREATE TABLE known AS
     SELECT once.*, shown.day FROM once JOIN shown USING (list, document);
 """
+_UNKNOWN = "once ANTI JOIN known USING (event, list, document, label)"
 
 
 def _join(
@@ -307,59 +324,78 @@ def _join(
     result: Collected,
     rules: dict[str, str],
     closing: date | None,
-    moment: int,
+    now: datetime,
 ) -> None:
-    places = {"impressions": tables.impressions, "events": tables.events}
-    sql.execute(_PREPARE.format(**{k: _at(v) for k, v in places.items()}))
+    places = {"lists": tables.lists, "events": tables.events}
+    at = {name: f"read_parquet({literal(str(path))})" for name, path in places.items()}
+    sql.execute(_PREPARE.format(**at))
 
-    def number(query: str) -> int:
-        row = sql.execute(query).fetchone()
-        return int(row[0] or 0) if row else 0
+    def number(query: str, *values: Any) -> int:
+        row = sql.execute(f"SELECT count({query}", values).fetchone()
+        return int(row[0]) if row else 0
 
-    source = f"read_parquet({_at(tables.events)})"
-    result.duplicates = number(f"SELECT count(*) FROM {source}") - number(
-        "SELECT count(*) FROM once"
-    )
-    first = f"read_parquet({_at(tables.impressions)}) WHERE position = 1"
-    result.lists = number("SELECT count(DISTINCT list) FROM shown")
-    result.reloads = number(f"SELECT count(*) FROM {first}") - result.lists
-    result.impressions = number("SELECT count(*) FROM shown")
-    result.events = number("SELECT count(*) FROM known")
-    found = [name for (name,) in sql.execute("SELECT DISTINCT label FROM known").fetchall()]
+    result.duplicates = number(f"*) FROM {at['events']}") - number("*) FROM once")
+    result.lists = number("DISTINCT list) FROM shown")
+    result.reloads = number(f"*) FROM {at['lists']}") - result.lists
+    result.impressions = number("*) FROM shown")
+    result.events = number("*) FROM known")
+    result.orphans = number(f"*) FROM {_UNKNOWN}")
     labels = {CLICK: rules[CLICK]} | {
-        name: rules.get(name, "sum") for name in sorted({*found, *rules}) if name != CLICK
+        name: rules.get(name, "sum")
+        for name in sorted(_labels(sql, result, rules))
+        if name != CLICK
     }
     result.labels = tuple(labels)
-    columns = _feature_columns(tables.names.values(), labels)
+    columns = _feature_columns(_feature_names(sql, tables.names, result), labels)
     result.features = tuple(columns.values())
     result.renamed = {name: column for name, column in columns.items() if name != column}
-    names = {key: [columns[name] for name in each] for key, each in tables.names.items()}
+    names = {key: [columns.get(name) for name in each] for key, each in tables.names.items()}
     final = _closed_days(result.out)
-    days = [day for (day,) in sql.execute("SELECT DISTINCT day FROM shown").fetchall()]
-    for day in sorted(days):
-        name = (date(1970, 1, 1) + timedelta(days=day)).isoformat()
+    for day, name in sql.execute(
+        "SELECT DISTINCT day, CAST(DATE '1970-01-01' + day AS VARCHAR) FROM shown ORDER BY day"
+    ).fetchall():
         if name not in final:
             is_last = closing is not None and date.fromisoformat(name) < closing
-            closed_at = moment if is_last else 0
+            closed_at = int(now.timestamp() * 1_000_000) if is_last else 0
             result.days[name] = _write_day(sql, result, names, labels, day, name, closed_at)
             if is_last:
                 result.closed.append(name)
-    unknown = "once ANTI JOIN known USING (event)"
-    result.orphans = number(f"SELECT count(*) FROM {unknown}")
     for name, closed_at in final.items():
-        of_day = f"substr(list, 1, 8) = '{name.replace('-', '')}'"
-        late = f"SELECT count(*) FROM once WHERE {of_day} AND received > {closed_at}"
-        result.late += number(late)
+        of_day = ("substr(list, 1, 8) = ?", name.replace("-", ""))
+        result.late += number(
+            f"*) FROM once WHERE {of_day[0]} AND received > ?", of_day[1], closed_at
+        )
         # Their lists may be gone with the segments, which makes them no orphans.
-        result.orphans -= number(f"SELECT count(*) FROM {unknown} WHERE {of_day}")
+        result.orphans -= number(f"*) FROM {_UNKNOWN} WHERE {of_day[0]}", of_day[1])
     _arms(sql, result)
 
 
-def _feature_columns(names: Iterable[Sequence[str]], labels: Iterable[str]) -> dict[str, str]:
+def _labels(sql: Any, result: Collected, rules: Iterable[str]) -> set[str]:
+    """Those with a rule, and the most frequent others; a client may invent any number."""
+    found = sql.execute("SELECT label FROM known GROUP BY label ORDER BY count(*) DESC, label")
+    labels = list(dict.fromkeys([*rules, *(name for (name,) in found.fetchall())]))
+    result.left_out += labels[MOST_LABELS:]
+    return set(labels[:MOST_LABELS])
+
+
+def _feature_names(sql: Any, names: Mapping[str, list[str]], result: Collected) -> list[str]:
+    """All features in the order in which they came, or those of the most impressions."""
+    known = list(dict.fromkeys(name for each in names.values() for name in each))
+    if len(known) <= MOST_NAMES:
+        return known
+    shown: Counter[str] = Counter()
+    for key, n in sql.execute("SELECT names, count(*) FROM shown GROUP BY names").fetchall():
+        shown.update(dict.fromkeys(names.get(key, ()), n))
+    kept = {name for name, _ in shown.most_common(MOST_NAMES)}
+    result.left_out += [name for name in known if name not in kept]
+    return [name for name in known if name in kept]
+
+
+def _feature_columns(names: Iterable[str], labels: Iterable[str]) -> dict[str, str]:
     """Feature -> column: its name, with "feature_" in front where that is taken, in any case."""
     taken = {*TAKEN, *labels}
     columns = {}
-    for name in dict.fromkeys(name for each in names for name in each):
+    for name in names:
         column = name
         while column.lower() in taken:
             column = f"feature_{column}"
@@ -368,14 +404,10 @@ def _feature_columns(names: Iterable[Sequence[str]], labels: Iterable[str]) -> d
     return columns
 
 
-def _at(path: Path) -> str:
-    return literal(str(path))
-
-
 def _write_day(
     sql: Any,
     result: Collected,
-    names: Mapping[str, list[str]],
+    names: _Columns,
     labels: Mapping[str, str],
     day: int,
     name: str,
@@ -383,10 +415,10 @@ def _write_day(
 ) -> int:
     """The file of one day; how many lists it has."""
     of_label = ",\n".join(
-        f"coalesce({RULES[rule]} FILTER (label = '{label}'), 0) AS \"{label}\""
+        f"coalesce({RULES[rule]} FILTER (label = {literal(label)}), 0) AS {quoted(label)}"
         for label, rule in labels.items()
     )
-    chosen = ", ".join(f'coalesce(l."{label}", 0) AS "{label}"' for label in labels)
+    chosen = ", ".join(f"coalesce(l.{quoted(label)}, 0) AS {quoted(label)}" for label in labels)
     # "swap:1-2@pivot:0.02:10": estimators compare lists of one experiment alone.
     ranker = "CASE s.experiment WHEN '' THEN s.ranker ELSE s.ranker || '@' || s.experiment END"
     sql.execute(
@@ -407,7 +439,9 @@ def _write_day(
         pq.ParquetWriter(temporary, schema, compression="zstd") as writer,
     ):
         query = sql.sql("SELECT * FROM joined ORDER BY time, session_id, position")
-        for batch in arrow_reader(query, _BATCH):
+        # Rows of all features are made at once.
+        size = max(1, min(_BATCH, _MOST_VALUES // max(1, len(result.features))))
+        for batch in arrow_reader(query, size):
             writer.write_batch(_finished(batch, schema, labels, result.features, names))
     row = sql.execute("SELECT count(DISTINCT session_id) FROM joined").fetchone()
     return int(row[0]) if row else 0
@@ -431,7 +465,7 @@ def _finished(
     schema: pa.Schema,
     labels: Iterable[str],
     features: tuple[str, ...],
-    names: Mapping[str, list[str]],
+    names: _Columns,
 ) -> pa.RecordBatch:
     column = {name: batch.column(place) for place, name in enumerate(batch.schema.names)}
     column["timestamp"] = column["time"].cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
@@ -448,7 +482,7 @@ def _finished(
 
 
 def _features(
-    ids: pa.Array, pieces: pa.Array, features: tuple[str, ...], names: Mapping[str, list[str]]
+    ids: pa.Array, pieces: pa.Array, features: tuple[str, ...], names: _Columns
 ) -> np.ndarray[Any, np.dtype[np.float32]]:
     """(rows, features) with NaN where a row does not have one."""
     values = np.full((len(ids), len(features)), np.nan, np.float32)
@@ -458,8 +492,10 @@ def _features(
         rows = np.flatnonzero(owner == known)
         data = b"".join(found[row] for row in rows)
         table = np.frombuffer(data, "<f4").reshape(len(rows), -1)
-        columns = np.array([place[name] for name in names[known]])
-        values[np.ix_(rows, columns)] = table
+        columns = names[known]
+        kept = [j for j, name in enumerate(columns) if name is not None]
+        target = [place[name] for name in columns if name is not None]
+        values[rows[:, None], target] = table[:, kept]
     return values
 
 
@@ -467,19 +503,15 @@ def _closed_days(out: Path) -> dict[str, int]:
     """Days whose file is final, and when it became so."""
     found = {}
     for path in sorted(out.glob("clicks-*.parquet")):
-        closed_at = int((pq.read_schema(path).metadata or {}).get(_CLOSED, 0))
+        try:
+            closed_at = int((pq.read_schema(path).metadata or {}).get(_CLOSED, 0))
+        except (pa.ArrowException, ValueError) as error:
+            raise FileFormatError(
+                f"{path} is no file of a day: {error}. Take it out of the folder."
+            ) from error
         if closed_at:
             found[path.stem.removeprefix("clicks-")] = closed_at
     return found
-
-
-def _remove(tables: _Tables, closed: set[str]) -> int:
-    removed = 0
-    for path, days in tables.days_of.items():
-        if days <= closed and is_closed(path):
-            path.unlink()
-            removed += 1
-    return removed
 
 
 # Were arms drawn with the probabilities that the log says?
@@ -505,7 +537,7 @@ def _arms(sql: Any, result: Collected) -> None:
         found[ranker] += lists
         groups[experiment, n] += lists
     for (experiment, n), lists in groups.items():
-        for arm, share in parse_exploration(experiment).shares(n).items():
+        for arm, share in _exploration(experiment).shares(n).items():
             expected[arm] = expected.get(arm, 0.0) + share * lists
     result.experiments = sorted({experiment for experiment, _ in groups})
     names = sorted(expected, key=lambda arm: (arm != BASE, arm))

@@ -6,7 +6,7 @@ collects its own log, measures the curve from the swaps in it, trains, and reloa
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,11 @@ from untilt.data.write_log import write_columns
 from untilt.errors import UntiltError
 from untilt.rankers.base import load
 from untilt.rankers.linear.linear import LinearRanker
-from untilt.serving.app import Server
+from untilt.serving.app import LOOPBACK, Server
 from untilt.serving.collect import collect
 from untilt.serving.options import Settings
 from untilt.serving.start import make_server
-from untilt.serving.wire import JSON, encode
+from untilt.serving.wire import JSON, encode, kind_of
 
 DEPTH = 6
 EXPLORE = f"pivot:0.5:{DEPTH}"
@@ -43,7 +43,8 @@ WANTED = {
 MAKERS = ("Alder", "Birk", "Cove", "Dune", "Elm", "Fjord", "Gale", "Heath", "Isle", "Juno")
 _SECURITY = {
     "Content-Security-Policy": "default-src 'self'; style-src 'unsafe-inline'; "
-    "script-src 'unsafe-inline'; connect-src 'self'; img-src data:"
+    "script-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
 }
 
 
@@ -112,9 +113,9 @@ def demo_settings(folder: Path, shop: Shop) -> Settings:
 class Demo:
     """The routes of the demo beside those of its server."""
 
-    def __init__(self, folder: Path, *, seed: int = 0) -> None:
+    def __init__(self, folder: Path, *, host: str = "", seed: int = 0) -> None:
         self.folder, self.shop = folder, make_shop(seed)
-        settings = demo_settings(folder, self.shop)
+        settings = replace(demo_settings(folder, self.shop), loopback=host in LOOPBACK)
         self.server: Server = make_server(settings)
         self.first = load(folder / "ranker.untilt")
         self.second: Any = None
@@ -161,8 +162,9 @@ class Demo:
             told = await asyncio.to_thread(self._state)
         return Response(encode(told, JSON), media_type=JSON)
 
-    async def train(self, _request: Request) -> Response:
+    async def train(self, request: Request) -> Response:
         """POST /demo/train: a ranker from the log so far; the running server takes it over."""
+        kind_of(request.headers.get("content-type"))
         async with self._busy:
             told = await asyncio.to_thread(self._train)
         return Response(encode(told, JSON), media_type=JSON)
@@ -262,7 +264,7 @@ def run_demo(folder: Path, *, host: str, port: int, opened: bool) -> None:
     from untilt.serving.app import make_app
     from untilt.serving.start import serve_app
 
-    demo = Demo(folder)
+    demo = Demo(folder, host=host)
     if opened:
         # The page tells that it cannot be reached until the server listens, a moment later.
         threading.Timer(1.0, webbrowser.open, (f"http://{host}:{port}/",)).start()

@@ -15,7 +15,6 @@ Their `ranker` is "swap:2-3", "shuffle-top-3" or "base", which `collect` writes 
 behind it ("base@pivot:0.02:10"); all other lists are "production".
 """
 
-import mmap
 import os
 import struct
 from collections.abc import Callable, Sequence
@@ -28,12 +27,13 @@ from time import time
 import numpy as np
 
 from untilt._core.arrays import FloatArray
-from untilt._core.files import lock, make_folder, unlock
+from untilt._core.files import lock, make_folder, unlock, write_at
 from untilt.bias.experiments.assignment import BASE, SHUFFLE
 from untilt.data.read.columns import PRODUCTION
 from untilt.errors import OptionError, did_you_mean
 
 OFF = "off"
+_TRIES = 3  # to lock the table of sessions: others hold it for microseconds
 DEPTH = 10  # positions that swaps reach where nothing else is asked for
 _SWAP_ADJACENT, _PIVOT, _SWAPS = "swap-adjacent", "pivot", "swaps"
 _KINDS = (_PIVOT, _SWAP_ADJACENT, "shuffle-top-3", _SWAPS, OFF)
@@ -304,9 +304,11 @@ def fit_relevance(
 class SessionTable:
     """Which list of a session takes part: the first one, for all workers of a machine.
 
-    A file of fixed size that workers map: a slot for each hash of a session, with the hash of its
-    first list and the time. A session whose slot another one took within `seconds` does not take
-    part; that depends on hashes alone, so it favours nothing.
+    A file of fixed size: a slot for each hash of a session, with the hash of its first list and the
+    time. A session whose slot another one took within `seconds` does not take part; that depends
+    on hashes alone, so it favours nothing. Nor does a list where the slot cannot be read or written
+    at once: the disk is full, or somebody else holds the file. It is not mapped: on a full disk a
+    store into a hole of a mapped file ends the process.
     """
 
     _SLOT = struct.Struct("<QQd")
@@ -322,33 +324,30 @@ class SessionTable:
         make_folder(path.parent)
         self.slots, self.seconds, self._clock = slots, seconds, clock
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o640)
-        lock(self._handle, wait=True)
-        try:
-            if os.fstat(self._handle).st_size != slots * self._SLOT.size:
-                os.ftruncate(self._handle, 0)
-                os.ftruncate(self._handle, slots * self._SLOT.size)
-        finally:
-            unlock(self._handle)
-        self._map = mmap.mmap(self._handle, slots * self._SLOT.size)
 
     def takes_part(self, session: str, key: Sequence[str]) -> bool:
         """Whether this list, known by `key`, is the session's first, or shown again."""
         who = int.from_bytes(_digest(b"", b"session", session, size=8), "little") or 1
         what = int.from_bytes(_digest(b"", b"list", "\x00".join(key), size=8), "little")
         at, now = (who % self.slots) * self._SLOT.size, self._clock()
-        lock(self._handle, wait=True)
+        if not any(lock(self._handle, wait=False) for _ in range(_TRIES)):
+            return False
         try:
-            owner, first, since = self._SLOT.unpack_from(self._map, at)
+            os.lseek(self._handle, at, os.SEEK_SET)
+            found = os.read(self._handle, self._SLOT.size).ljust(self._SLOT.size, b"\0")
+            owner, first, since = self._SLOT.unpack(found)
             if owner == who:
                 return bool(first == what)
-            if owner and now - since < self.seconds:
+            # The clock may have been ahead once: what is far from now on either side is over.
+            if owner and abs(now - since) < self.seconds:
                 return False
-            self._SLOT.pack_into(self._map, at, who, what, now)
-            return True
+            write_at(self._handle, self._SLOT.pack(who, what, now), at)
+        except OSError:
+            return False
         finally:
             unlock(self._handle)
+        return True
 
     def close(self) -> None:
         """Let go of the file."""
-        self._map.close()
         os.close(self._handle)

@@ -1,50 +1,67 @@
 """The log of a server: records that are on the disk before anybody is told that they are.
 
-A *segment* is a file of frames, each with its length and a checksum, that one process writes and
-nobody ever writes to again. Records that arrive while the disk is busy are written and synced
-together (group commit), and each is acknowledged after the sync. So a kill or a power cut can only
-lose records that nobody was promised: what is torn stands at the end of a segment, fails its
-checksum and is cut by the reader.
+A *segment* is a file of frames that one process writes. Records that arrive while the disk is busy
+are written and synced together (group commit), and each is acknowledged after the sync. So a kill
+or a power cut can only lose records that nobody was promised: what is torn stands at the end of a
+segment and is cut by the reader. What the disk refused is cut by the writer before it goes on.
+
+    segment = "untilt journal 2\\n", salt (16 random bytes), frame, frame, ...
+    frame   = mark (4 bytes of the salt), length, check of the head, check of the payload, payload
+
+Both checks are CRC-32, begun with the salt and the frame's place in the file: bytes that a client
+sent, or of another place or segment, are no frame. A head that is whole says how long its payload
+is, so nothing inside a payload is ever read as a frame, whether it is damaged or torn. (Checks that
+follow from the frame before, as in SQLite's log, would lose a second record with each damaged one.)
 
 Why a format of our own: an Arrow IPC stream is written in batches with metadata of some hundred
 bytes each, and a group here is often one record; SQLite's log syncs twice and lets one process
-write at a time. A frame costs 12 bytes and one `write`, and workers share nothing.
-
-    segment = "untilt journal 1\\n", frame, frame, ...
-    frame   = "utlf", length (4 bytes), CRC-32 of length and payload (4 bytes), payload
+write at a time. A frame costs 16 bytes and one `write`, and workers share nothing.
 """
 
 import asyncio
 import os
 import struct
+import threading
 import zlib
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
+from queue import SimpleQueue
 from time import monotonic
+from typing import TypeVar
 
-from untilt._core.files import lock, make_folder, sync_folder, sync_handle
+from untilt._core.archive import read_whole
+from untilt._core.files import lock, make_folder, replacing, sync_folder, sync_handle, write_at
+from untilt.data.read.database import link
 from untilt.errors import FileFormatError, OptionError, WriteError
 
 ENDING = ".journal"
-_BEGIN = b"untilt journal 1\n"
-_MARK = b"utlf"
-_HEAD = struct.Struct("<4sII")
+_BEGIN, _SALT = b"untilt journal 2\n", 16
+_HEAD, _PLACE = struct.Struct("<4sIII"), struct.Struct("<QI")
+_BEGIN_1, _MARK_1, _HEAD_1 = b"untilt journal 1\n", b"utlf", struct.Struct("<4sII")  # read alone
 MOST_RECORD = 1 << 26  # bytes; a length above is no length
-MOST_DECLARED = 1 << 20  # bytes that every segment begins with
+MOST_SEGMENT = 1 << 28
+T = TypeVar("T")
+_MOST_FALSE = 100_000  # marks without a frame; who has so many was made to take time
 
 
 class JournalFullError(OptionError):
     """More records wait for the disk than may be held in memory."""
 
 
-def frame(payload: bytes) -> bytes:
-    """The payload with its mark, length and checksum."""
-    length = len(payload).to_bytes(4, "little")
-    return _HEAD.pack(_MARK, len(payload), zlib.crc32(payload, zlib.crc32(length))) + payload
+def framed(records: list[bytes], salt: bytes, place: int) -> bytes:
+    """The bytes of records at this place in a segment; at its beginning, with what begins it."""
+    parts = [] if place else [_BEGIN, salt]
+    place += sum(map(len, parts))
+    for each in records:
+        check = zlib.crc32(_PLACE.pack(place, len(each)), zlib.crc32(salt))
+        head = _HEAD.pack(salt[:4], len(each), check, zlib.crc32(each, check))
+        parts += (head, each)
+        place += len(head) + len(each)
+    return b"".join(parts)
 
 
 class Journal:
@@ -68,141 +85,144 @@ class Journal:
         self.folder = folder
         self.segment_bytes, self.segment_seconds = segment_bytes, segment_seconds
         self.most_pending = most_pending
-        self.pending_bytes = self.written_bytes = self.syncs = self.records = 0
-        self._waiting: list[tuple[bytes, asyncio.Future[None]]] = []
+        self.pending_bytes = self.written_bytes = self.syncs = 0
+        self._waiting: list[tuple[tuple[bytes, ...], asyncio.Future[None]]] = []
         self._flushing: asyncio.Task[None] | None = None
-        self._disk = ThreadPoolExecutor(1, thread_name_prefix="untilt-journal")
-        self._handle, self._size, self._since, self._number = -1, 0, 0.0, 0
-        self._preamble: dict[str, bytes] = {}
-        self._repeat = False  # a declared record may be missing in this segment
+        # Not of a pool: Python would wait for a thread of it, and that for a disk, for ever.
+        self._jobs: SimpleQueue[tuple[list[bytes], asyncio.Future[Exception | None]] | None]
+        self._jobs = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="untilt-journal", daemon=True)
+        self._thread.start()
+        self._declared: dict[str, bytes] = {}
+        # The segment that is open: its file, acknowledged bytes, declared records in it.
+        self._path, self._handle, self._size, self._told = folder, -1, 0, 0
+        self._salt, self._since, self._number, self._refused = b"", 0.0, 0, False
         self._mine = f"{os.getpid()}-{os.urandom(4).hex()}"
         make_folder(folder)
 
-    def declare(self, key: str, payload: bytes, *, bounded: bool = True) -> None:
+    def declare(self, key: str, payload: bytes) -> None:
         """A record that every segment has before the first record appended from now on.
 
         What many records refer to, such as the names of features, is written once a segment.
-        Raises `JournalFullError` where these would become too many to be held in memory, unless it
-        is not `bounded`.
         """
-        if key not in self._preamble:
-            held = sum(map(len, self._preamble.values()))
-            if bounded and held + len(payload) > MOST_DECLARED:
-                raise JournalFullError(
-                    f"more than {MOST_DECLARED:,} bytes would stand at the beginning of each "
-                    "segment."
-                )
-            self._preamble[key] = frame(payload)
-            # Also where no segment is open: one may just be beginning in the other thread.
-            self._waiting.append((self._preamble[key], _loop().create_future()))
+        self._declared.setdefault(key, payload)
 
     async def append(self, *payloads: bytes) -> None:
-        """Write the records and wait until they are on the disk. All or, with an error, maybe none.
+        """Write the records and wait until they are on the disk. All or, with an error, none.
 
         Raises `JournalFullError` where too much waits already, `WriteError` where the disk refuses.
+        Who gives up waiting does not take them back: they will be written, unless the disk refuses.
         """
-        data = b"".join(map(frame, payloads))
-        if self.pending_bytes + len(data) > self.most_pending:
+        size = sum(map(len, payloads))
+        if self.pending_bytes + size > self.most_pending:
             raise JournalFullError(
                 f"{self.pending_bytes:,} bytes wait for the disk, and more than "
                 f"{self.most_pending:,} may not. Send the request again later."
             )
         done: asyncio.Future[None] = _loop().create_future()
-        self._waiting.append((data, done))
-        self.pending_bytes += len(data)
+        self._waiting.append((payloads, done))
+        self.pending_bytes += size
         if self._flushing is None or self._flushing.done():
             self._flushing = _loop().create_task(self._flush())
         await done
-        self.records += len(payloads)
 
     async def _flush(self) -> None:
         while self._waiting:
             group, self._waiting = self._waiting, []
-            data = b"".join(each for each, _ in group)
-            problem: BaseException | None = None
-            try:
-                await _loop().run_in_executor(self._disk, self._write, data)
-            except OSError as error:
-                problem = WriteError(
-                    f"the log in {self.folder} could not be written: {error.strerror or error}. "
-                    "Make room there.",
-                    error.errno,
-                )
-            self.pending_bytes = sum(len(each) for each, _ in self._waiting)
+            records = [each for payloads, _ in group for each in payloads]
+            written: asyncio.Future[Exception | None] = _loop().create_future()
+            self._jobs.put((records, written))
+            problem = await written
+            self.pending_bytes -= sum(map(len, records))
             for _, done in group:
-                if done.cancelled():
+                if done.done():  # nobody waits any more
                     continue
                 if problem is None:
                     done.set_result(None)
                 else:
                     done.set_exception(problem)
-                    done.exception()  # whoever waits raises it; a declared record has nobody
 
-    def _write(self, data: bytes) -> None:
-        full = self._size >= self.segment_bytes
-        if self._handle < 0 or full or monotonic() - self._since > self.segment_seconds:
-            self._begin()
-        elif self._repeat:
-            data = b"".join(list(self._preamble.values())) + data
-        try:
-            _write_all(self._handle, data)
-            sync_handle(self._handle)
-        except OSError:
-            # What was not acknowledged is taken back; if not even that works, the next segment
-            # begins and the reader cuts the tail of this one.
-            self._repeat = True
+    def _work(self) -> None:
+        for records, written in iter(self._jobs.get, None):
+            problem: Exception | None = None
             try:
-                os.ftruncate(self._handle, self._size)
-                os.lseek(self._handle, self._size, os.SEEK_SET)
-            except OSError:
-                self._end()
+                self._write(records)
+            except Exception as error:  # whatever it is, nobody may wait for ever
+                problem = WriteError(
+                    f"the log in {self.folder} could not be written: "
+                    f"{getattr(error, 'strerror', None) or error}. Make room there.",
+                    getattr(error, "errno", None),
+                )
+            with suppress(RuntimeError):  # the server has ended
+                written.get_loop().call_soon_threadsafe(tell, written, problem)
+        self._end()
+
+    def _write(self, records: list[bytes]) -> None:
+        if self._refused:
+            self._take_back()
+        if self._size >= self.segment_bytes or monotonic() - self._since > self.segment_seconds:
+            self._end()
+        is_new = self._handle < 0
+        if is_new:
+            self._begin()
+        try:
+            declared = list(self._declared.values())
+            data = framed([*declared[self._told :], *records], self._salt, self._size)
+            write_at(self._handle, data, self._size)
+            sync_handle(self._handle)
+            if is_new:
+                sync_folder(self.folder)
+        except BaseException:
+            self._refused = True
+            with suppress(OSError):
+                self._take_back()
             raise
-        self._repeat = False
+        self._told = len(declared)
         self._size += len(data)
         self.written_bytes += len(data)
         self.syncs += 1
 
     def _begin(self) -> None:
-        self._end()
         self._number += 1
         now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
-        name = f"{now}-{self._mine}-{self._number:06d}{ENDING}"
+        self._path = self.folder / f"{now}-{self._mine}-{self._number:06d}{ENDING}"
         how = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
-        handle = os.open(self.folder / name, how, 0o640)
-        lock(handle, wait=False)  # `is_closed` asks for it
-        try:
-            begin = _BEGIN + b"".join(self._preamble.values())
-            _write_all(handle, begin)
-            sync_handle(handle)
+        self._handle = os.open(self._path, how, 0o640)
+        lock(self._handle, wait=True)  # `_held` asks for it
+        self._salt, self._since, self._size, self._told = os.urandom(_SALT), monotonic(), 0, 0
+
+    def _take_back(self) -> None:
+        """Cut what was not acknowledged, and end the segment. Before, nothing else is written."""
+        if self._size:
+            os.ftruncate(self._handle, self._size)
+            sync_handle(self._handle)
+        else:
+            self._path.unlink(missing_ok=True)
             sync_folder(self.folder)
-        except OSError:
-            os.close(handle)
-            with suppress(OSError):
-                (self.folder / name).unlink()
-            raise
-        self._handle, self._size, self._since = handle, len(begin), monotonic()
+        self._refused = False
+        self._end()
 
     def _end(self) -> None:
         if self._handle >= 0:
             os.close(self._handle)
-            self._handle = -1
+            self._handle, self._size = -1, 0
 
     async def close(self) -> None:
         """Wait for what is under way, then end the segment."""
         if self._flushing is not None:
             await self._flushing
-        self._disk.shutdown(wait=True)
-        self._end()
+        self._jobs.put(None)
+        self._thread.join(1.0)
+
+
+def tell(done: "asyncio.Future[T]", result: T) -> None:
+    """Set a result, unless nobody waits any more."""
+    if not done.done():
+        done.set_result(result)
 
 
 def _loop() -> asyncio.AbstractEventLoop:
     return asyncio.get_running_loop()
-
-
-def _write_all(handle: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(handle, view) :]
 
 
 # Reading.
@@ -212,14 +232,25 @@ def _write_all(handle: int, data: bytes) -> None:
 class SegmentRead:
     """One segment as it was read.
 
+    size : its bytes
     cut : bytes at its end that are no whole record: a torn tail, never acknowledged
     damaged : bytes before a later whole record that are none; a disk lost them
+    bad : records that no server writes, left out
+    last_day : of the lists in it
     """
 
     path: Path
+    size: int = 0
     records: int = 0
     cut: int = 0
     damaged: int = 0
+    bad: int = 0
+    last_day: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every byte but a torn tail is a record of a server."""
+        return not (self.damaged or self.bad)
 
 
 def segments(folder: Path) -> list[Path]:
@@ -227,11 +258,57 @@ def segments(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"*{ENDING}"))
 
 
-def is_closed(path: Path) -> bool:
-    """Whether no process writes to this segment any more."""
-    handle = os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
+def removed(read: SegmentRead) -> bool:
+    """Remove a segment that nobody writes to and that is as it was read; whether it went."""
+    with _held(read) as is_free:
+        if is_free:
+            read.path.unlink()
+    return is_free
+
+
+def mended(read: SegmentRead, is_good: Callable[[bytes], bool]) -> list[str]:
+    """Put a segment of the good records in the place of one, and that one into `damaged`."""
+    with _held(read) as is_free:
+        if not is_free:
+            return []
+        aside = _damaged(read.path)
+        link(str(read.path), str(aside))
+        good = [each for each in payloads(read.path, SegmentRead(read.path)) if is_good(each)]
+        with replacing(read.path) as temporary:
+            temporary.write_bytes(framed(good, os.urandom(_SALT), 0))
+    return [aside.name]
+
+
+def moved_aside(path: Path) -> str:
+    """Put what is no segment into `damaged`."""
+    aside = _damaged(path)
+    path.rename(aside)
+    sync_folder(path.parent)
+    return aside.name
+
+
+def _damaged(path: Path) -> Path:
+    """A new name in the folder `damaged`."""
+    folder = path.parent / "damaged"
+    make_folder(folder)
+    return next(
+        place for n in count() if not (place := folder / (path.name + f".{n}" * (n > 0))).exists()
+    )
+
+
+@contextmanager
+def _held(read: SegmentRead) -> Iterator[bool]:
+    """Whether nobody writes to a segment that has the size with which it was read.
+
+    Its lock is taken first: a server may have written to it since, and let go.
+    """
     try:
-        return lock(handle, wait=False)
+        handle = os.open(read.path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
+    except OSError:
+        yield False
+        return
+    try:
+        yield lock(handle, wait=False) and os.fstat(handle).st_size == read.size > 0
     finally:
         os.close(handle)
 
@@ -239,30 +316,37 @@ def is_closed(path: Path) -> bool:
 def payloads(path: Path, read: SegmentRead) -> Iterator[bytes]:
     """The whole records of a segment, in order; what was cut is counted in `read`.
 
-    Where a frame is broken, the next whole one is looked for: a torn tail has none, and what a
-    damaged disk lost does not take the rest of the file with it.
+    Where a head is broken, the next whole one is looked for, so that what a damaged disk lost does
+    not take the rest of the file with it. The work is bounded by the size of the file.
     """
-    data = path.read_bytes()
-    if data[: len(_BEGIN)] != _BEGIN:
-        if len(data) < len(_BEGIN) and _BEGIN.startswith(data):
-            read.cut = len(data)  # killed while it began
-            return
+    data = read_whole(path, most=MOST_SEGMENT, what="a segment", follow=False)
+    read.size = read.cut = len(data)
+    first = len(_BEGIN) + _SALT
+    if len(data) < first and any(each.startswith(data[:17]) for each in (_BEGIN, _BEGIN_1)):
+        return  # killed while it began
+    salt, mark, head = data[len(_BEGIN) : first], data[len(_BEGIN) : first][:4], _HEAD
+    if data.startswith(_BEGIN_1):
+        salt, mark, head, first = b"", _MARK_1, _HEAD_1, len(_BEGIN_1)
+    elif not data.startswith(_BEGIN):
         raise FileFormatError(
             f"{path} is no segment of a server's log: it does not begin as one. Take it out of the "
             "folder."
         )
-    view, at, good = memoryview(data), len(_BEGIN), len(_BEGIN)
-    while at + _HEAD.size <= len(data):
-        mark, length, check = _HEAD.unpack_from(data, at)
-        end = at + _HEAD.size + length
-        if mark == _MARK and length <= MOST_RECORD and end <= len(data):
-            payload = view[at + _HEAD.size : end]
-            if zlib.crc32(payload, zlib.crc32(data[at + 4 : at + 8])) == check:
-                read.damaged += at - good
-                read.records += 1
-                at = good = end
-                yield bytes(payload)
-                continue
-        following = data.find(_MARK, at + 1)
-        at = len(data) if following < 0 else following
+    view, start, at, good, false = memoryview(data), zlib.crc32(salt), first, first, 0
+    while 0 <= (at := data.find(mark, at)) <= len(data) - head.size and false < _MOST_FALSE:
+        _, length, *checks = head.unpack_from(data, at)
+        begin, end = at + head.size, at + head.size + length
+        # Journal 1 had one check, of length and payload.
+        check = zlib.crc32(_PLACE.pack(at, length) if salt else view[at + 4 : at + 8], start)
+        if length > MOST_RECORD or (salt and checks[0] != check):
+            at, false = at + 1, false + 1
+            continue
+        if end > len(data):
+            break
+        if zlib.crc32(view[begin:end], check) == checks[-1]:
+            read.damaged += at - good
+            read.records += 1
+            good = end
+            yield bytes(view[begin:end])
+        at = end
     read.cut = len(data) - good

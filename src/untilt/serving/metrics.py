@@ -1,23 +1,26 @@
 """Figures of a server for Prometheus, in its text format, summed over all workers.
 
-Every worker counts in a row of its own of one mapped file, so that whichever of them is asked tells
-the figures of all. A worker that takes the place of a dead one goes on counting in its row:
-counters never fall.
+Every worker counts in memory and writes its row of figures to a file with each answer, so that
+whichever of them is asked tells the figures of all. A worker that takes the place of a dead one
+goes on counting in its row: counters never fall. A disk that refuses leaves a row as it was.
 """
 
 import os
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 
-from untilt._core.files import lock, make_folder
+from untilt._core.arrays import FloatArray
+from untilt._core.files import lock, make_folder, write_at
 from untilt.errors import OptionError
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)  # seconds
 PATHS = ("/rank", "/feedback", "/reload", "/model", "/metrics", "/health", "/ready", "other")
-STATUSES = (200, 400, 401, 404, 405, 408, 413, 415, 500, 503)
+STATUSES = (200, 400, 401, 403, 404, 405, 408, 409, 413, 415, 500, 503)
 MOST_WORKERS = 64
 
 # name: (what Prometheus calls its kind, what it says)
@@ -36,6 +39,7 @@ _HELP = {
     "untilt_documents_total": ("counter", "Candidates that were scored."),
     "untilt_unknown_documents_total": ("counter", "Candidates without features in the table."),
     "untilt_unlogged_lists_total": ("counter", "Lists answered although the log failed."),
+    "untilt_late_lists_total": ("counter", "Lists answered before the log was synced."),
     "untilt_refused_total": ("counter", "Requests refused because too much was under way."),
     "untilt_journal_bytes_total": ("counter", "Bytes written to the log."),
     "untilt_journal_syncs_total": ("counter", "Times that the log was synced."),
@@ -59,24 +63,22 @@ def _series(arms: Iterable[str]) -> list[str]:
 
 
 class Counters:
-    """The counters of one worker, in a file that all workers map."""
+    """The counters of one worker, beside the files of others."""
 
     def __init__(self, path: Path, arms: Iterable[str]) -> None:
         make_folder(path.parent)
         self.names = _series(arms)
         self._place = {name: place for place, name in enumerate(self.names)}
         # Another exploration has other counters, and so another file.
-        size = len(self.names) * MOST_WORKERS * 8
-        path = path.with_name(f"{path.name}-{_mark(self.names)}")
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o640)
-        if os.fstat(handle).st_size < size:
-            os.ftruncate(handle, size)
-        os.close(handle)
-        shape = (MOST_WORKERS, len(self.names))
-        self._all = np.memmap(path, np.float64, mode="r+", shape=shape)
-        self._lock, row = _free_row(path)
-        self._mine = self._all[row]
+        mark = sha256("\n".join(self.names).encode()).hexdigest()[:8]
+        self._rows = path.with_name(f"{path.name}-{mark}")
+        self._handle = _free_row(self._rows)
+        self._mine = self._row(os.read(self._handle, 8 * len(self.names)))
         self._buckets = self._place[f'untilt_rank_seconds_bucket{{le="{BUCKETS[0]}"}}']
+
+    def _row(self, data: bytes) -> FloatArray:
+        size = 8 * len(self.names)
+        return np.frombuffer(data[:size].ljust(size, b"\0")).copy()
 
     def add(self, name: str, amount: float = 1.0) -> None:
         """Count; a name that is no series is a bug of ours."""
@@ -87,6 +89,8 @@ class Counters:
         path = path if path in PATHS else "other"
         status = status if status in STATUSES else 500
         self.add(f'untilt_requests_total{{path="{path}",status="{status}"}}')
+        with suppress(OSError):
+            write_at(self._handle, self._mine.tobytes(), 0)
 
     def ranked(self, seconds: float, arm: str, documents: int) -> None:
         """Count a list that was shown."""
@@ -98,7 +102,10 @@ class Counters:
 
     def text(self, gauges: Mapping[str, tuple[str, float]]) -> str:
         """All of them as Prometheus reads them; gauges: name -> (what it says, value)."""
-        totals = self._all.sum(axis=0)
+        with suppress(OSError):
+            write_at(self._handle, self._mine.tobytes(), 0)
+        rows = self._rows.parent.glob(f"{self._rows.name}-*")
+        totals = np.sum([self._row(each.read_bytes()) for each in rows], axis=0)
         n = len(BUCKETS) + 1
         totals[self._buckets : self._buckets + n] = totals[
             self._buckets : self._buckets + n
@@ -121,22 +128,16 @@ class Counters:
 
     def close(self) -> None:
         """Let go of the row."""
-        os.close(self._lock)
+        os.close(self._handle)
 
 
-def _mark(names: list[str]) -> str:
-    import hashlib
-
-    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:8]
-
-
-def _free_row(path: Path) -> tuple[int, int]:
-    """(open file whose lock is the right to a row, row)."""
+def _free_row(path: Path) -> int:
+    """An open file of a row whose lock is the right to it."""
     for row in range(MOST_WORKERS):
-        name = path.with_name(f"{path.name}-row-{row}")
+        name = path.with_name(f"{path.name}-{row}")
         handle = os.open(name, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o640)
         if lock(handle, wait=False) or os.name == "nt":
-            return handle, row
+            return handle
         os.close(handle)
     raise OptionError(
         f"more than {MOST_WORKERS} processes serve from {path.parent}. Give some of them a folder "

@@ -18,9 +18,9 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import FeatureArray, FloatArray, IntArray
 from untilt._core.feature_table import OLD_RANK, of_documents, with_old_rank
-from untilt.errors import ColumnError, OptionError, UntiltError
+from untilt.errors import ColumnError, OptionError
 from untilt.serving.explore import Relevance, fit_relevance, uniform
-from untilt.serving.wire import MOST_ID, RankRequest, RequestError
+from untilt.serving.wire import RankRequest, RequestError, are_plain
 
 CALIBRATION_ROWS = 50_000
 
@@ -95,11 +95,12 @@ class Model:
 
 def load_model(path: Path, calibration: Calibration | None = None) -> Model:
     """Read, check and warm up a ranker."""
-    from untilt.rankers.base import load
+    from untilt.rankers.base import load_data
 
     stamp = _stamp(path)
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
-    ranker = load(path)
+    loaded, data = load_data(path)  # read once: digest and ranker are of one file
+    ranker: Any = loaded
+    digest = hashlib.sha256(data).hexdigest()[:12]
     if getattr(ranker, "n_threads", 1) is None:
         ranker.n_threads = 1  # lists are short: threads would cost more than they bring
     ranker.warm_up()
@@ -231,13 +232,8 @@ def _checked_names(names: list[str] | None) -> tuple[str, ...] | None:
     """Names that can be columns of a log; None where the request has none."""
     if not names:
         return None
-    wrong = next((name for name in names if not 0 < len(name) <= MOST_ID), None)
-    if wrong is not None:
-        raise RequestError(
-            f"a feature's name must have 1 to {MOST_ID} characters. Got {len(wrong)}."
-        )
-    if len(set(names)) < len(names):
-        raise RequestError("each feature must be named once.")
+    if len(set(names)) < len(names) or not are_plain(names):
+        raise RequestError("each feature must be named once, without control characters.")
     return tuple(names)
 
 
@@ -327,13 +323,20 @@ class Models:
         u = uniform(self.salt, b"share", session)
         return (candidate, current) if u >= 1 - self.interleave else None
 
-    def reload(self) -> bool:
-        """Read what changed on the disk. Whether anything did; the old one stays where it fails."""
-        with self._one_at_a_time:
+    def reload(self) -> bool | None:
+        """Read what changed on the disk; the old one stays where it fails.
+
+        Whether anything changed; None where another thread is still reading.
+        """
+        if not self._one_at_a_time.acquire(blocking=False):
+            return None
+        try:
             before = self.reloads
             for model in self.all:
                 self._reload(model)
             return self.reloads > before
+        finally:
+            self._one_at_a_time.release()
 
     def _reload(self, model: Model) -> None:
         try:
@@ -347,9 +350,9 @@ class Models:
                     f"{model.path} scores other features than the ranker it should replace. Start "
                     "a server with it instead."
                 )
-        except (UntiltError, OSError) as error:
+        except Exception as error:  # whatever a file makes of itself, the old one answers
             self.failures += 1
-            self.problem = str(error)
+            self.problem = f"{error}"
             return
         if new.digest == model.digest:
             new = replace(model, stamp=new.stamp)

@@ -76,6 +76,15 @@ class ServeOptions:
         tuple[str, ...],
         Option("Pages of this origin may call. May be repeated.", metavar="ORIGIN", parse=tuple),
     ] = ()
+    labels: Annotated[
+        tuple[str, ...],
+        Option(
+            "Take feedback of this label alone. May be repeated.",
+            flag="--label",
+            metavar="NAME",
+            parse=tuple,
+        ),
+    ] = ()
     most_body: Annotated[int, Option("Bytes of a request.", least=1024)] = 8 << 20
     most_documents: Annotated[int, Option("Candidates of a request.", least=1)] = 1000
     timeout: Annotated[float, Option("Seconds for a request.", least=0.1)] = 5.0
@@ -85,7 +94,11 @@ class ServeOptions:
 
 @dataclass(frozen=True)
 class Settings(ServeOptions):
-    """What a server is started with: its ranker, the folder of its log, and the options."""
+    """What a server is started with: its ranker, the folder of its log, and the options.
+
+    loopback : no other machine reaches it
+    """
 
     ranker: str
     log: str
+    loopback: bool = False

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,17 +11,16 @@ import msgspec
 from untilt._core.files import make_folder, replacing
 from untilt.bias.given import parse_bias
 from untilt.errors import OptionError
-from untilt.serving.app import Server, make_app
+from untilt.serving.app import LOOPBACK, Server, make_app
 from untilt.serving.explore import parse_exploration
 from untilt.serving.models import Models, calibration_from, load_model, read_features
-from untilt.serving.options import ServeOptions, Settings
+from untilt.serving.options import Settings
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
 _VARIABLE = "UNTILT_SERVE"  # how workers hear of the settings
 TOKEN = "UNTILT_TOKEN"
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def make_server(settings: Settings) -> Server:
@@ -106,42 +105,38 @@ def app_from_environment() -> "Starlette":
 
 def run(settings: Settings, *, host: str, port: int, workers: int) -> None:
     """Serve until SIGTERM or Ctrl-C; then finish what is under way, and end."""
+    settings = replace(settings, loopback=host in LOOPBACK)
     if workers == 1:
-        serve_app(make_app(make_server(settings)), host=host, port=port, at_once=settings.at_once)
+        serve_app(make_app(make_server(settings)), host=host, port=port)
         return
     make_server(settings).close()  # what is wrong is said once, here
     os.environ[_VARIABLE] = msgspec.json.encode(asdict(settings)).decode()
     serve_app(
         "untilt.serving.start:app_from_environment", host=host, port=port,
-        at_once=settings.at_once, factory=True, workers=workers,
+        factory=True, workers=workers,
     )  # fmt: skip
 
 
-def serve_app(
-    app: "Starlette | str",
-    *,
-    host: str,
-    port: int,
-    at_once: int = ServeOptions.at_once,
-    **more: Any,
-) -> None:
+def serve_app(app: "Starlette | str", *, host: str, port: int, **more: Any) -> None:
     """Hand an application to uvicorn, with the limits of a server of ours."""
     import uvicorn
+
+    from untilt.serving.connection import Connection
 
     with _ending_quietly():
         uvicorn.run(
             app,
             host=host,
             port=port,
-            log_level="warning",
+            http=Connection,
+            ws="none",
+            log_level="error",  # warnings are what a client may cause
             access_log=False,
             server_header=False,
             proxy_headers=False,
             timeout_keep_alive=15,
             timeout_graceful_shutdown=10,
             backlog=512,
-            # More connections than this, idle ones among them, are answered with 503 at once.
-            limit_concurrency=max(1024, 16 * at_once),
             lifespan="on",
             **more,
         )

@@ -4,20 +4,22 @@ The same structures are read from both formats; msgspec checks types while it de
 about a request that can be wrong becomes a `RequestError` with a sentence.
 """
 
-import math
 import re
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 JSON, MSGPACK = "application/json", "application/msgpack"
 TYPES = (JSON, MSGPACK, "application/x-msgpack")
 MOST_ID = 256  # characters
 MOST_EVENTS = 1000  # a request
 MOST_SHOWN = 1000  # as deep as a log goes
-_LIST = re.compile(r"[0-9]{8}-[0-9a-f]{24}")
+MOST_NAMES = 4096  # of features
+MOST_DECLARED = 1 << 20  # characters in all lists of names that were sent
+MOST_LABELS = 64
 LABEL = re.compile(r"[a-z][a-z0-9_]{0,31}")
 CLICK = "click"
 # Columns of the collected log: no label may have such a name.
@@ -26,8 +28,17 @@ TAKEN = frozenset(
      "model", "probability", "experiment", "version", "random", "shadow_position",
      "shadow_model", "team")
 )  # fmt: skip
+# They would reach terminals, charts and the borders of what is hashed.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
-Id = str | int
+Text = Annotated[str, Meta(min_length=1, max_length=MOST_ID)]
+Number = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Id = Text | Number
+ListId = Annotated[str, Meta(pattern=r"\A[0-9]{8}-[0-9a-f]{24}\Z")]
+Label = Annotated[str, Meta(pattern=rf"\A{LABEL.pattern}\Z")]
+Value = Annotated[float, Meta(ge=0, le=1e300)]
+Time = Annotated[int, Meta(ge=0, lt=253_402_300_800_000_000)]  # microseconds since 1970 in UTC
+Place = Annotated[int, Meta(ge=0, lt=2**31)]
 Row = list[float | None] | dict[str, float | None]
 
 
@@ -53,10 +64,10 @@ class RankRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     session: Id
     query: Id
-    documents: list[Id]
+    documents: Annotated[list[Id], Meta(min_length=1)]
     features: list[Row] | bytes | None = None
-    feature_names: list[str] | None = None
-    size: int | None = None
+    feature_names: Annotated[list[Text], Meta(max_length=MOST_NAMES)] | None = None
+    size: Annotated[int, Meta(ge=1)] | None = None
 
 
 class RankResponse(msgspec.Struct):
@@ -72,30 +83,30 @@ class RankResponse(msgspec.Struct):
 
 
 class Event(msgspec.Struct, forbid_unknown_fields=True):
-    """One piece of feedback. `event` makes it idempotent: sent again, it counts once."""
+    """One piece of feedback. Sent again with the same four (event to label), it counts once."""
 
     event: Id
-    list_id: str = msgspec.field(name="list")
+    list_id: ListId = msgspec.field(name="list")
     document: Id
-    label: str = CLICK
-    value: float = 1.0
+    label: Label = CLICK
+    value: Value = 1.0
     time: datetime | None = None
 
 
 class FeedbackRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Feedback on shown lists."""
 
-    events: list[Event]
+    events: Annotated[list[Event], Meta(min_length=1, max_length=MOST_EVENTS)]
 
 
-# Records of the journal. Times are microseconds since 1970 in UTC.
+# Records of the journal: what these types allow is all that a reader of it has to expect.
 
 
 class Names(msgspec.Struct, tag="names"):
     """The names of features that later records of a segment refer to by `id`."""
 
-    id: str
-    names: list[str]
+    id: Text
+    names: Annotated[list[Text], Meta(min_length=1, max_length=1 << 18)]
 
 
 class Shown(msgspec.Struct, tag="shown", omit_defaults=True):
@@ -108,32 +119,32 @@ class Shown(msgspec.Struct, tag="shown", omit_defaults=True):
     shadow, shadow_model : positions that another ranker would have given, not shown
     """
 
-    list_id: str = msgspec.field(name="list")
-    time: int
-    session: str
-    query: str
-    documents: list[str]
-    ranker: str
-    model: str
-    probability: float = 1.0
-    experiment: str = ""
+    list_id: ListId = msgspec.field(name="list")
+    time: Time
+    session: Text
+    query: Text
+    documents: Annotated[list[Text], Meta(min_length=1, max_length=MOST_SHOWN)]
+    ranker: Text
+    model: Text
+    probability: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    experiment: Annotated[str, Meta(max_length=1 << 16)] = ""
     features: bytes | None = None
     names: str = ""
-    teams: list[int] | None = None
-    shadow: list[int] | None = None
-    shadow_model: str = ""
+    teams: list[Place] | None = None
+    shadow: list[Place] | None = None
+    shadow_model: Annotated[str, Meta(max_length=MOST_ID)] = ""
 
 
 class Feedback(msgspec.Struct, tag="feedback", omit_defaults=True):
     """An event as it is kept: `time` as it was told, or else when it was `received`."""
 
-    event: str
-    list_id: str = msgspec.field(name="list")
-    document: str
-    time: int
-    received: int
-    label: str = CLICK
-    value: float = 1.0
+    event: Text
+    list_id: ListId = msgspec.field(name="list")
+    document: Text
+    time: Annotated[int, Meta(ge=-(2**60), le=2**60)]
+    received: Time
+    label: Label = CLICK
+    value: Value = 1.0
 
 
 Record = Names | Shown | Feedback
@@ -178,58 +189,56 @@ def pack(record: Record) -> bytes:
 
 
 def unpack(payload: bytes) -> Record:
-    """A record from the journal."""
-    record: Record = _record.decode(payload)
+    """A record from the journal, or a `ValueError`: its file may come from anywhere."""
+    try:
+        record: Record = _record.decode(payload)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"{error}") from error
+    if isinstance(record, Names):
+        wrong = not are_plain(record.names) or len(set(record.names)) < len(record.names)
+    elif isinstance(record, Shown):
+        n = len(record.documents)
+        beside = (part for part in (record.teams, record.shadow) if part is not None)
+        wrong = len(set(record.documents)) < n or any(len(part) != n for part in beside)
+        wrong |= not record.list_id.startswith(day_of(record.time).replace("-", ""))
+    else:
+        wrong = list_day(record.list_id) is None or record.label in TAKEN
+    if wrong:
+        raise ValueError("parts of the record contradict each other")
     return record
 
 
 # Checks that types cannot express.
 
 
-def plain_id(value: Id, what: str) -> str:
-    """An id as the log holds it: text of 1 to 256 characters."""
-    text = str(value)
-    if not 0 < len(text) <= MOST_ID:
-        raise RequestError(f"{what} must have 1 to {MOST_ID} characters. Got {len(text)}.")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise RequestError(f"{what} holds half of a character pair.") from None
-    return text
+def are_plain(texts: list[str]) -> bool:
+    """Whether no text has control characters or halves of characters."""
+    joined = "".join(texts)
+    return joined.isprintable() or not _CONTROL.search(joined)
 
 
 def plain_ids(values: list[Id], what: str) -> list[str]:
-    """The same for many at once: a tenth of the time, unless one of them is wrong."""
+    """Ids as the log holds them."""
     texts = [str(value) for value in values]
-    lengths = set(map(len, texts))
-    try:
-        "".join(texts).encode()
-    except UnicodeEncodeError:
-        lengths.add(0)
-    if min(lengths) == 0 or max(lengths) > MOST_ID:
-        return [plain_id(value, what) for value in values]
+    if not are_plain(texts):
+        raise RequestError(f"{what} holds a control character, such as a tab. Leave it out.")
     return texts
 
 
 def checked_event(event: Event, now: int) -> Feedback:
     """The event as it is kept, or a `RequestError`."""
-    if not LABEL.fullmatch(event.label) or event.label in TAKEN:
+    if event.label in TAKEN:
         raise RequestError(
-            f"the label {event.label!r} cannot be a column of a log: small letters, digits and _, "
-            f"32 at most, and none of {', '.join(sorted(TAKEN))}."
-        )
-    if not (math.isfinite(event.value) and event.value >= 0):
-        raise RequestError(
-            f"the value of an event must be a number of at least 0. Got {event.value}."
+            f"the label {event.label!r} is a column of the log itself. Choose another; taken are "
+            f"{', '.join(sorted(TAKEN))}."
         )
     if list_day(event.list_id) is None:
-        raise RequestError(
-            f"{event.list_id[:64]!r} is no id of a list. Send the one that /rank gave."
-        )
+        raise RequestError(f"{event.list_id!r} is no id of a list. Send the one that /rank gave.")
+    name, document = plain_ids([event.event, event.document], "an id")
     return Feedback(
-        event=plain_id(event.event, "an event's id"),
+        event=name,
         list_id=event.list_id,
-        document=plain_id(event.document, "a document's id"),
+        document=document,
         time=now if event.time is None else _microseconds(event.time),
         received=now,
         label=event.label,
@@ -242,14 +251,16 @@ def new_list_id(now: int, *parts: str) -> str:
 
     The same list, shown to the same session again on the same day, is the same showing.
     """
-    day = datetime.fromtimestamp(now // 1_000_000, UTC).strftime("%Y%m%d")
-    return f"{day}-{hashed(*parts)}"
+    return f"{day_of(now).replace('-', '')}-{hashed(*parts)}"
+
+
+def day_of(time: int) -> str:
+    """2026-11-16, by UTC."""
+    return datetime.fromtimestamp(time // 1_000_000, UTC).date().isoformat()
 
 
 def list_day(list_id: str) -> str | None:
-    """2026-11-16 of such an id; None where it is none."""
-    if not _LIST.fullmatch(list_id):
-        return None
+    """2026-11-16 of the id of a list; None where it names no day."""
     try:
         return datetime.strptime(list_id[:8], "%Y%m%d").date().isoformat()
     except ValueError:
@@ -258,7 +269,7 @@ def list_day(list_id: str) -> str | None:
 
 def hashed(*parts: str) -> str:
     """24 hexadecimal digits that depend on all parts."""
-    return blake2b("\x00".join(parts).encode(), digest_size=12).hexdigest()
+    return blake2b(_to_msgpack.encode(parts), digest_size=12).hexdigest()
 
 
 def _microseconds(time: datetime) -> int:
