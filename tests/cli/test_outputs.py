@@ -20,7 +20,7 @@ OUTPUTS = [
 ]
 # Paths that are read. A new option with a path stands here or is marked as one that is written to.
 READ = {"log", "data", "documents", "valid", "config", "path", "source", "ranker", "shown_log",
-        "candidate", "calibrate", "token_file", "check", "ubi"}  # fmt: skip
+        "candidate", "calibrate", "token_file", "check", "ubi", "labels"}  # fmt: skip
 # What else a command needs before it looks at anything.
 NEEDED = {
     "evaluate": ["--bias", "power-law:1"],

@@ -60,8 +60,10 @@ def _run_folder(corpus: Path, folder: Path, rng: random.Random) -> None:
     )
     same(kept_bias.to_json(), bias.to_json(), "bias.json")
     features = np.random.default_rng(0).normal(size=(20, 5)).astype(np.float32)
-    scores = [ut.load(each / "ranker.untilt").predict(features) for each in (run, corpus / "run")]
-    same(scores[0].tolist(), scores[1].tolist(), "ranker.untilt")
+    scores = [
+        ut.load(each / "candidate.untilt").predict(features) for each in (run, corpus / "run")
+    ]
+    same(scores[0].tolist(), scores[1].tolist(), "candidate.untilt")
 
 
 def same(found: Any, wanted: Any, what: str) -> None:

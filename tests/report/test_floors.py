@@ -232,7 +232,13 @@ def reading_answer(decided, test, bias=None, *, estimators=None, **of_bias):
 def test_an_experiment_that_contradicts_a_curve_of_documents_that_moved(decided, kind, p_value):
     test = HarvestedTest(0.7, 0.1, 0.5, 0.9, p_value, 600)
     audit = SimpleNamespace(
-        reading=None, interventions=None, harvested=test, warnings=(), notes=(), leaks=()
+        reading=None,
+        interventions=None,
+        harvested=test,
+        estimators=None,
+        warnings=(),
+        notes=(),
+        leaks=(),
     )
     data = with_attention(decision(decided, support(), kind=kind, value=0.2), 0.5)
     answer = replace(data, audit=audit).answer

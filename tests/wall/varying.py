@@ -126,26 +126,45 @@ class Made:
     signal: Array
     theta: Array
 
-    def gain(self, score: Array, among: Array | None = None) -> float:
+    def gain(self, score: Array, among: Array | None = None, step: Any = None) -> float:
         """DCG@10 of gamma that (queries, documents) scores truly add to the order shown.
 
         Of production's sessions, with documents on the places that their list had; `among` leaves
-        only these queries.
+        only these queries. With the `step` of a run: that step, to the order of the best ranker.
         """
         kept = self.usual if among is None else self.usual & np.isin(self.query, among)
+        here = np.take_along_axis(score[self.query], self.shown, axis=1)
+        count = np.bincount(self.query[kept], minlength=len(score)).astype(float)
+        if step is not None and 0 < step.w < 1:
+            old = np.broadcast_to(-np.log(np.arange(1.0, here.shape[1] + 1)), here.shape)
+            rows = self.seen & kept[:, None]
+            parts = (each / _spread(each, rows) for each in (old, here))
+            here = sum(w * each for w, each in zip((1 - step.w, step.w), parts, strict=True))
+        if step is not None and step.rankers:
+            first = self.frame.drop_duplicates("session_id")
+            kept = kept & np.isin(
+                np.arange(len(kept)), first.session_id[first.ranker == step.rankers[0].name]
+            )
         gamma, place, shown = self.gamma[kept], self.slot[kept], self.shown[kept]
         weight = self.seen[kept] * (place <= 10) / np.log2(1 + place)
-        here = np.take_along_axis(score[self.query[kept]], shown, axis=1)
-        best = np.argsort(np.where(self.seen[kept], -here, np.inf), axis=1)
+        best = np.argsort(np.where(self.seen[kept], -here[kept], np.inf), axis=1)
         orders = np.take_along_axis(shown, best, axis=1), shown
         new, old = (np.take_along_axis(gamma, order, axis=1) * weight for order in orders)
-        return float((new - old).sum(axis=1).mean())
+        query = self.query[kept]
+        own = np.bincount(query, minlength=len(score))
+        return float(np.average((new - old).sum(axis=1), weights=count[query] / own[query]))
 
     def moved(self) -> Array:
         """Queries with a clicked document that stood at several positions."""
         by = self.frame.groupby(["query_id", "doc_id"])
         told = (by["position"].nunique() > 1) & (by["click"].sum() > 0)
         return np.unique(told.index.get_level_values(0)[told])
+
+
+def _spread(values: Array, rows: Array) -> float:
+    """Root mean square of values around the mean of their list, over these rows."""
+    mean = np.sum(values * rows, axis=1) / np.maximum(rows.sum(axis=1), 1)
+    return float(np.sqrt(np.mean((values - mean[:, None])[rows] ** 2)))
 
 
 def make(world: World, seed: int, documents: int = 10) -> Made:

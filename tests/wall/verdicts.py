@@ -94,7 +94,7 @@ def _verdict(order: str, decision: Decision, made: Made, score: Array) -> Verdic
         )
     assert decision.held_out is not None
     in_part = any(fact.code == "run.judged-part" for fact in decision.held_out.warnings)
-    truth = made.gain(score, made.moved() if in_part else None)
+    truth = made.gain(score, made.moved() if in_part else None, decision.held_out.step)
     found, bias = answer.difference, used.bias
     curve = None
     if bias.has_interval:

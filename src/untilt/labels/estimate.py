@@ -79,8 +79,7 @@ UNUSED = note(
 )
 MORE_QUERIES = note(
     "labels.more-queries",
-    "more grades of these queries hardly narrow {name}: queries differ more than grades are "
-    "unsure. Grade documents of more queries",
+    "more grades of these queries hardly narrow {name}: queries differ more than grades are unsure",
 )
 FEW_EFFECTIVE = warning(
     "labels.few-queries",
@@ -88,8 +87,7 @@ FEW_EFFECTIVE = warning(
 )
 NOT_ASKED = warning(
     "labels.not-drawn-for",
-    "no value for {name}: the draw leaves out {share:.0%} of what its value rests on. Draw grades "
-    "for it too: `untilt plan`",
+    "no value for {name}: the draw leaves out {share:.0%} of what its value rests on",
 )
 UNMATCHED = warning(
     "labels.unmatched", "{n:,} {n:grade is|grades are} of no candidate here, and not used"
