@@ -1,11 +1,13 @@
 """What a run ships: the step that is safe, or nothing."""
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 
 import untilt as ut
 from untilt._core.statistics import Interval
+from untilt.evaluation.sensitivity import FIRM_SHARE
 from untilt.evaluation.step import LoggedRanker, SafeStep, StepPoint
 
 
@@ -43,6 +45,17 @@ def test_a_part_of_it_is_what_the_answer_is_about(better):
         0.02 + better.answer.new.value - better.answer.shown.value - better.answer.difference.value
     )
     assert found.told_of_file.code == "run.shipped-step"
+
+
+@pytest.mark.parametrize("higher", [True, False])
+def test_a_part_that_stands_with_less_attention_has_an_interval_with_one_end(better, higher):
+    found = with_step(replace(better, bias=replace(better.bias, kind="harvested")), 0.3)
+    step = replace(found.held_out.step, attention=0.004, higher_is_better=higher)
+    found = replace(found, held_out=replace(found.held_out, step=step))
+    expected = Interval(0.004, inf) if higher else Interval(-inf, -0.004)
+    assert found.answer.verdict == "better"
+    assert found.answer.difference.interval == expected
+    assert found.answer.attention == FIRM_SHARE
 
 
 def test_without_a_safe_step_nothing_is_shipped(better):

@@ -210,7 +210,8 @@ class Decision:
             reasons = conditions(self, better=verdict == "better", is_part=is_part)
         if reasons and verdict != "cannot tell":
             would_be, verdict, condition = verdict, "cannot tell", reasons[0].fields["condition"]
-        if verdict == "better" and not is_part and (least := least_attention(self)) is not None:
+        least = least_attention(self, is_part=is_part)
+        if verdict == "better" and least is not None:
             difference = replace(difference, interval=_away_from_0(difference.interval.hull(least)))
             attention = FIRM_SHARE
         new = part[part.chosen]

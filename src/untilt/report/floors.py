@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from untilt._core.statistics import Interval
 from untilt.auditing.next_step import doubt
 from untilt.auditing.swap_design import EXPLORED
 from untilt.auditing.variation import CONDITIONS
@@ -17,7 +18,6 @@ from untilt.evaluation.sensitivity import FIRM_SHARE
 from untilt.facts import Command, Fact, Sentence, serious
 
 if TYPE_CHECKING:
-    from untilt._core.statistics import Interval
     from untilt.evaluation.sensitivity import Cause
     from untilt.evaluation.uncertainty import Support
     from untilt.report.decision import Decision
@@ -407,11 +407,21 @@ def conditions(data: "Decision", *, better: bool, is_part: bool = False) -> tupl
     return (CONDITIONAL(condition=condition, stands=stands, floor=FIRM_SHARE),)
 
 
-def least_attention(data: "Decision") -> "Interval | None":
-    """Of the difference with `FIRM_SHARE` of the curve's steepness; None where evidence is firm."""
+def least_attention(data: "Decision", *, is_part: bool = False) -> "Interval | None":
+    """Of the difference with `FIRM_SHARE` of the curve's steepness; None where evidence is firm.
+
+    Of a part of the way the bound alone is known.
+    """
     kind, cause = kind_of_evidence(data), _attention(data)
-    is_firm = kind is None or EVIDENCE[kind].condition is None
-    return None if is_firm or cause is None else cause.interval
+    if kind is None or EVIDENCE[kind].condition is None:
+        return None
+    if not is_part:
+        return None if cause is None else cause.interval
+    step = None if data.held_out is None else data.held_out.step
+    if step is None or step.attention is None:
+        return None
+    end = step.attention if step.higher_is_better else -step.attention
+    return Interval(end, end, step.level)
 
 
 def _attention(data: "Decision") -> "Cause | None":
