@@ -269,13 +269,17 @@ def test_pairs_of_documents_are_sums_over_sessions(benchmark_module, world):
 
 
 def test_the_committed_table_keeps_the_promise(report):
-    """What docs/quality.md says: no log of it is better left to raw clicks, or to a peer."""
+    """What docs/quality.md says: of the candidate on any log, and of what a run ships."""
     path = Path(__file__).parents[2] / "benchmarks" / "results" / "quality.json"
     cells = json.loads(path.read_text())["results"]["cells"]
+    groups = {"worlds", "synthetic", "real", "readers", "large"}
     assert len(cells) >= 30
-    assert {cell["group"] for cell in cells} >= {"synthetic", "real", "readers", "large"}
-    told = report.counts(cells)
-    for row in ("auto", "run"):
+    assert {cell["group"] for cell in cells} >= groups
+    of_all = report.counts(cells)
+    of_large_logs = report.counts([cell for cell in cells if cell["group"] != "real"])
+    for told, row in ((of_all, "auto"), (of_large_logs, "run")):
         for other in ("raw clicks", "LightGBM position", "XGBoost unbiased"):
             assert told[f"{row} below {other} by more than 2 errors"] == []
         assert told[f"{row} below raw clicks"] == []
+    # Small real sets often cannot tell: then the best logged ranker stays.
+    assert of_all["run below best logged ranker by more than 2 errors"] == []
