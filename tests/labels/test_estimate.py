@@ -158,6 +158,20 @@ def test_a_good_prediction_saves_grades_and_a_leaning_one_is_found():
     assert "labels.lean" in {fact.code for fact in found.facts}
 
 
+def test_the_scale_of_a_prediction_changes_nothing():
+    """Clicks say 0 to 1 and grades 0 to 4: that alone is no lean."""
+    world = World(200, 0)
+    labels, x = world.sample(150), world.grade + world.random.normal(0, 0.5, 200 * N)
+    one, other = (
+        estimate_labels(world.log, world.systems, labels, METRIC, predictions={"x": each})
+        for each in (x, 0.1 * x + 7)
+    )
+    for name in ("new", "new - old"):
+        assert other[name].value == pytest.approx(one[name].value)
+        assert other[name].predicted == pytest.approx(one[name].predicted)
+        assert other[name].facts == one[name].facts
+
+
 def test_whole_queries_give_any_metric():
     truth, held = [], 0
     for seed in range(30):

@@ -158,7 +158,7 @@ class LabelEstimate(Portable):
     interval : for queries like these; None where nothing carries it
     interval_these : for these queries alone
     alone : the estimate by the grades alone, with its interval for these queries
-    predicted : the predictions alone say; None without any
+    predicted : the predictions alone say, on the scale of the grades; None where none is used
     worth : so many grades alone would tell as much about these queries; NaN without predictions
     grades : how many were drawn and count; `effective_queries` as everywhere
     slopes : of the predictions, by name
@@ -409,12 +409,13 @@ def _estimated(
     found = alone = regressed(a, y, units.p, one, units.noise)
     predicted, facts, used = None, [], False
     if columns:
-        predicted = float(np.sum(a * np.mean(columns, axis=0)))
         x = np.column_stack([one, *columns[: max(alone.drawn // GRADES_A_COLUMN, 0)]])
         fitted = regressed(a, y, units.p, x, units.noise)
         explains = 1 / max(alone.drawn - 2, 1)
         used = alone.drawn >= SLOPE_FROM and fitted.r2 > explains
         found = fitted if used else alone
+        # On the scale of the grades: clicks say 0 to 1, grades 0 to 4.
+        predicted = float(a @ (x @ fitted.slopes)) if used else None
         if alone.drawn and not used:
             facts.append(
                 UNUSED(name=name, n=alone.drawn, least=SLOPE_FROM, share=explains, r2=fitted.r2)
