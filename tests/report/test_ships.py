@@ -6,6 +6,7 @@ from math import inf
 import pytest
 
 import untilt as ut
+from untilt._core import codec
 from untilt._core.statistics import Interval
 from untilt.evaluation.sensitivity import FIRM_SHARE
 from untilt.evaluation.step import LoggedRanker, SafeStep, StepPoint
@@ -87,3 +88,10 @@ def test_figures_of_earlier_runs_shipped_in_any_case(decision, tmp_path):
     plain = decision.to_dict()
     assert decision.held_out.step is None
     assert (decision.ships, plain["candidate"] is not None) == (1, True)
+
+
+def test_figures_of_earlier_runs_are_read_without_what_is_no_more(decision):
+    plain = codec.to_plain(decision)
+    plain["audit"]["position_features"] = ["rank"]
+    read = codec.from_plain(type(decision), plain, where="figures")
+    assert read.answer.verdict == decision.answer.verdict

@@ -5,7 +5,8 @@ has more dimensions; a mapping an object, or a list of pairs where its keys are 
 code, fields and sentence. Numbers survive to the last bit; what is not finite stands as "nan",
 "inf" or "-inf", for which JSON has no word. A field that is None, and None by default, is left out.
 
-`json_renamed` of a class tells the earlier names of its fields, which files may still have.
+`json_renamed` of a class tells the earlier names of its fields, which files may still have; ""
+stands for a field that is no more.
 A class may name properties in `json_properties`: they are written for whoever reads the file with
 other tools, and ignored when it is read back.
 
@@ -256,7 +257,7 @@ def from_plain(kind: type[T], plain: Any, *, where: str) -> T:
     given = {
         renamed.get(n, n): v
         for n, v in plain.items()
-        if n not in getattr(kind, "json_properties", ())
+        if n not in getattr(kind, "json_properties", ()) and renamed.get(n, n)
     }
     unknown = [name for name in given if name not in names]
     missing = [name for name in names if name not in given and name not in defaults]

@@ -298,6 +298,7 @@ class Audit(Portable, View):
     sessions: SessionTest | None = None
     harvested: HarvestedTest | None = None
     estimators: EstimatorTest | None = None
+    json_renamed: ClassVar[Mapping[str, str]] = {"position_features": ""}
     json_properties: ClassVar[tuple[str, ...]] = (
         "is_identified", "comparable", "not_comparable", "old_score", "next_step", "advice",
         "verdict", "notes", "warnings",
