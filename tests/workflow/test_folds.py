@@ -41,8 +41,10 @@ def test_small_logs_are_judged_in_folds(log):
     assert fold_count(log, RunOptions()) == 5
     assert fold_count(log, RunOptions(test_share=0.3)) == 1  # a share was asked for
     assert fold_count(log, RunOptions(folds=1)) == 1
-    large = ut.simulate(ut.make_judged(1500, 4, seed=0), "harvest", n_sessions=3000, seed=0).log
-    assert fold_count(large, RunOptions()) == 1
+    for queries, folds in ((1500, 3), (2500, 1)):
+        judged = ut.make_judged(queries, 4, seed=0)
+        large = ut.simulate(judged, "harvest", n_sessions=10 * queries, seed=0).log
+        assert fold_count(large, RunOptions()) == folds
 
 
 @pytest.mark.parametrize("folds", [0, -1, 2.0, True, "five", None, 101])

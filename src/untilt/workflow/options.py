@@ -172,7 +172,7 @@ class RunSettings(LevelOptions, JudgingOptions, OldScoreOptions, DocumentOptions
         int | Literal["auto"],
         Option(
             "Folds of queries, each judged by rankers trained on the others; 1 holds out a part "
-            "instead; auto: 5 where the log is small.",
+            "instead; auto: 5 below 500 queries, 3 below 2,000, else 1 (auto).",
             metavar="N|auto", least=1, most=MOST_FOLDS, hint="5 is usual.",
         ),
     ] = "auto"  # fmt: skip
