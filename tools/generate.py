@@ -123,7 +123,10 @@ def coverage_table(group: str) -> str:
 
 
 def _short_coverage(cells: list[dict[str, Any]]) -> str:
-    lines = [["intervals of", "rows", *SCENARIOS.values()], ["---", *["---:"] * (1 + len(SCENARIOS))]]
+    lines = [
+        ["intervals of", "rows", *SCENARIOS.values()],
+        ["---", *["---:"] * (1 + len(SCENARIOS))],
+    ]
     for group, title in COVERAGE_GROUPS.items():
         mine = [each for each in cells if each["group"] == group and "covered" in each]
         line = [title, str(len({each["row"] for each in mine}))]
@@ -301,9 +304,10 @@ MEASURED = {
 def site_pages() -> dict[str, str]:
     """The reference of the commands, and every measured table, as `make docs` has them."""
     told = (
-        "`.951 (.93)`: 95.1% of the intervals contain the truth, at the worst position 93%. **Bold** is "
-        "too low, *italics* too wide; ? is outside .90 to .995, which chance may explain. Rankers: "
-        "NDCG@10 by labels; a bold difference is below 0 by more than two errors.\n"
+        "`.951 (.93)`: 95.1% of the intervals contain the truth, at the worst position 93%. "
+        "**Bold** is too low, *italics* too wide; ? is outside .90 to .995, which chance may "
+        "explain. Rankers: NDCG@10 by labels; a bold difference is below 0 by more than two "
+        "errors.\n"
     )
     tables = [f"## {title}\n\n{write(name)}" for title, (write, name) in MEASURED.items()]
     return {

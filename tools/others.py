@@ -1,4 +1,4 @@
-"""Tables of docs/others.md and docs/evidence.md: figures of benchmarks/results beside those of other packages."""
+"""Tables of docs/others.md and evidence.md: our figures beside those of other packages."""
 
 import json
 from collections.abc import Sequence

@@ -15,7 +15,7 @@ import untilt
 from untilt import _names
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
-from generate import site_pages  # noqa: E402
+from generate import site_pages
 
 FOLDER = "docs/reference"
 # The part of the package that a name lives in says what it is for.
