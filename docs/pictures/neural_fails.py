@@ -40,7 +40,7 @@ def draw():
         print(f"{name}: {figures}")  # noqa: T201  the figures of docs/rankers.md
     return curves_over(
         {name: over_seeds(epochs, each) for name, each in found.items()},
-        title="On few queries an unpenalised network learns clicks by heart",
+        title="On few queries an unpenalised network overfits the clicks",
         subtitle="200 queries, 100 sessions each, 300 other queries to test; line and band: mean, "
         "lowest and highest of three logs",
         x_title="epochs",
