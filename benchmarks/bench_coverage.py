@@ -6,7 +6,7 @@
 Sums over the logs done so far stand in results/coverage-cells.jsonl, one cell a line, and what they
 say in results/coverage.json; a run that is broken off goes on where it was. Clicks are drawn by
 `coverage_world`; the rows stand in `coverage_curves` and `coverage_values`. `make tables` writes
-docs/coverage.md anew then, and `python docs/pictures coverage` its picture.
+docs/evidence.md anew then, and `python docs/pictures coverage` its picture.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """How often the intervals of RegressionEM and TrustEM hold the truth, and how far off they are.
 
-The figures of docs/estimators/regression-em.md and trust-em.md. Sums over the logs done so far are
+The figures of docs/position-bias.md. Sums over the logs done so far are
 kept in the result file, so that a run can be broken off and taken up again. Trees grow at a
 learning rate of 0.3 in place of 0.1, to save time.
 """

@@ -1,6 +1,6 @@
 """How often the tests of the model of reading reject: a true model (size), and others (power).
 
-The figures of docs/model-checks.md. People of tests/auditing/people.py read simulated pages in a
+The figures of docs/audit.md. People of tests/auditing/people.py read simulated pages in a
 known way; `untilt.audit`'s tests look at the log. "any" is the share of logs in which a test fails
 after Holm's correction, "serious" those in which a run would give no verdict, "named" those whose
 first finding names the true cause; the other columns are single tests at 5%. Counts of the logs

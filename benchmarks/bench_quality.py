@@ -15,8 +15,8 @@ is kept with the revision of the worlds, and rows that something of ours is in w
 package (or `--label`), so that a later start goes on where this one stopped. A row that nothing of
 ours is in holds for all revisions of the package. `--sets` is a folder with a folder for each
 judged set; one that is not there is left out. With `--save` the summary goes to
-results/quality.json; `make tables` writes docs/quality.md anew then, `python docs/pictures quality`
-its picture. CatBoost takes part where it is installed (`pip install 'untilt[bench]'`).
+results/quality.json; `make tables` writes docs/evidence.md anew then, `python docs/pictures
+quality` its picture. CatBoost takes part where it is installed (`pip install 'untilt[bench]'`).
 """
 
 import argparse

@@ -1,7 +1,8 @@
 """How far off each estimator is on each kind of log, and whether swap plans keep their promise.
 
-The figures of docs/which-estimator.md and docs/planning.md. "Off by" is exp(mean |log(estimate /
-truth)|) - 1 over positions 2..K: how far a ratio to position 1 typically is from the true one.
+The figures of docs/position-bias.md and docs/how-many-sessions.md. "Off by" is exp(mean
+|log(estimate / truth)|) - 1 over positions 2..K: how far a ratio to position 1 typically is from
+the true one.
 A refusal counts as such: an estimator that says what it lacks is not wrong.
 """
 

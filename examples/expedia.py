@@ -14,7 +14,7 @@ hotels one score, which is the mean over all orders.
 
 The random order is not quite random: hotels without a location score stand lower in it, and
 `ShuffledTop` would refuse it. It is told to take it all the same (check=False): see
-docs/estimators/shuffled-top.md.
+docs/position-bias.md.
 """
 
 import sys

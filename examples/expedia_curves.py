@@ -6,7 +6,7 @@ A third of the searches were shown in random order, where the click rate by plac
 bias. The other two thirds are what most people have: lists that a good ranker ordered. Every
 estimator and click model of untilt that such a log allows is fitted to them alone. Printed are the
 curve, whether it agrees with the random order (one test of all places together, at 5%) and what
-untilt itself says about it; the chart has a panel for each. docs/expedia.md tells the story.
+untilt itself says about it; the chart has a panel for each. docs/evidence.md tells the story.
 
 Places are counted as in `expedia_bias.py`, down to the tenth hotel. Prices and competitors change
 from search to search, so features belong to the impression. A query is a destination, and hotels

@@ -1,6 +1,6 @@
 """Every interval of the package has its line in the table of measured coverage, in the band.
 
-benchmarks/bench_coverage.py measures; docs/coverage.md shows it.
+benchmarks/bench_coverage.py measures; docs/evidence.md shows it.
 """
 
 import json

@@ -2,7 +2,7 @@
 
     stub     src/untilt/__init__.pyi: the public names for type checkers and editors
     tables   what is derived in the documentation, between markers: tables of methods, coverage,
-             quality, memory, export and of others, and the reference of the commands
+             quality, memory and of others
     api      tests/public_api.txt: every public name with its signature, to be reviewed in the diff
     notebooks   docs/notebooks: the cookbooks as they stand (tools/notebooks.py runs them)
     pages    docs/reproduced: pages, charts, index and claims from the results kept there; only
@@ -53,12 +53,10 @@ def _stub(homes: Mapping[str, str]) -> str:
     return "# Written by `make stub`.\n" + "\n".join(lines) + "\n"
 
 
-# Between `<!-- methods: KIND -->`, `<!-- coverage: GROUP -->`, `<!-- quality: GROUP -->`,
-# `<!-- memory: LOG -->`, `<!-- export: TABLE -->`, `<!-- others: TABLE -->` or
-# `<!-- commands: all -->`, and `<!-- end -->`.
+# Between `<!-- methods: KIND -->`, `<!-- coverage: short -->`, `<!-- quality: TABLE -->`,
+# `<!-- memory: LOG -->` or `<!-- others: TABLE -->`, and `<!-- end -->`.
 MARKED = re.compile(
-    r"(<!-- (methods|coverage|quality|memory|export|others|commands): ([a-z -]+) -->\n)"
-    r".*?(<!-- end -->)",
+    r"(<!-- (methods|coverage|quality|memory|others): ([a-z -]+) -->\n).*?(<!-- end -->)",
     re.DOTALL,
 )
 
@@ -75,7 +73,7 @@ def _written(mark: re.Match[str]) -> str:
         return mark[1] + table(cast("catalog.Kind", mark[3])) + mark[4]
     measured = {
         "coverage": coverage_table, "quality": quality_table, "memory": memory_table,
-        "export": export_table, "others": others_table, "commands": commands_reference,
+        "others": others_table,
     }  # fmt: skip
     return mark[1] + measured[mark[2]](mark[3]) + mark[4]
 
@@ -103,15 +101,40 @@ SCENARIOS = {
     "lengths": "lists of 3 to 10", "people": "repeated users",
 }  # fmt: skip
 
+COVERAGE_GROUPS = {
+    "curves": "curves of examination", "values": "values of a ranking",
+    "differences": "differences of two rankings", "other": "audit, click models, selection, labels",
+}  # fmt: skip
+
 
 def coverage_table(group: str) -> str:
-    """Rows of benchmarks/results/coverage.json as a table in Markdown, a column for each log."""
+    """Rows of benchmarks/results/coverage.json as a table in Markdown, a column for each log.
+
+    "short": a line for each group, with the least and the largest share of its rows.
+    """
     cells = json.loads(COVERAGE.read_text(encoding="utf8"))["results"]
+    if group == "short":
+        return _short_coverage(cells)
     found = {(each["row"], each["scenario"]): each for each in cells if each["group"] == group}
     lines = [["interval of", *SCENARIOS.values()], ["---"] * (1 + len(SCENARIOS))]
     for row in dict.fromkeys(row for row, _ in found):
         lines.append([row, *(_covered(found.get((row, each))) for each in SCENARIOS)])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _short_coverage(cells: list[dict[str, Any]]) -> str:
+    lines = [
+        ["intervals of", "rows", *SCENARIOS.values()],
+        ["---", *["---:"] * (1 + len(SCENARIOS))],
+    ]
+    for group, title in COVERAGE_GROUPS.items():
+        mine = [each for each in cells if each["group"] == group and "covered" in each]
+        line = [title, str(len({each["row"] for each in mine}))]
+        for scenario in SCENARIOS:
+            shares = [each["covered"] for each in mine if each["scenario"] == scenario]
+            line.append(f"{min(shares):.2f} to {max(shares):.2f}".replace("0.", "."))
+        lines.append(line)
+    return _markdown(lines)
 
 
 def _covered(cell: dict[str, Any] | None) -> str:
@@ -164,10 +187,10 @@ QUALITY_ROWS = (
 def quality_table(group: str) -> str:
     """Cells of benchmarks/results/quality.json; "shares" and "losses" are tables of all of them."""
     results = json.loads(QUALITY.read_text(encoding="utf8"))["results"]
-    if group == "shares":
-        return _share_table(results["cells"])
-    if group == "losses":
-        return _loss_table(results["counts"])
+    if group in ("shares", "shares of three"):
+        return _share_table(results["cells"], three_rankers=group == "shares of three")
+    if group in ("losses", "losses by name"):
+        return _loss_table(results["counts"], by_name=group == "losses by name")
     cells = [each for each in results["cells"] if each["group"] == group]
     rows = [row for row in QUALITY_ROWS if any(row in cell["rows"] for cell in cells)]
     header = ["cell", *rows, "auto - raw", "run - raw"]
@@ -192,10 +215,14 @@ def _versus_raw(cell: dict[str, Any], row: str) -> str:
     return f"**{text}**" if value < -2 * error else text
 
 
-def _share_table(cells: list[dict[str, Any]]) -> str:
+def _share_table(cells: list[dict[str, Any]], *, three_rankers: bool) -> str:
     """Share of the gap between raw clicks and labels: a line for each method, synthetic logs."""
     shown = [
-        each for each in cells if each["group"] == "synthetic" and not each["setting"]["uneven"]
+        each
+        for each in cells
+        if each["group"] == "synthetic"
+        and not each["setting"]["uneven"]
+        and (each["setting"]["rankers"] == 3 or not three_rankers)
     ]
     names = dict.fromkeys(row for each in shown for row in each["rows"])
     totals = {
@@ -208,7 +235,7 @@ def _share_table(cells: list[dict[str, Any]]) -> str:
     return _markdown(lines)
 
 
-def _loss_table(counts: dict[str, Any]) -> str:
+def _loss_table(counts: dict[str, Any], *, by_name: bool) -> str:
     """How many cells are below another row, by how much, and which."""
     clearly = " by more than 2 errors"
     lines = [["", "cells", "below", "by more than two errors", "which"]]
@@ -219,7 +246,7 @@ def _loss_table(counts: dict[str, Any]) -> str:
             lines.append(
                 [name.replace(" below ", " against "), *figures, "; ".join(found) or "none"]
             )
-    return _markdown(lines)
+    return _markdown(lines if by_name else [line[:-1] for line in lines])
 
 
 def _markdown(lines: list[list[str]]) -> str:
@@ -252,7 +279,44 @@ def others_table(name: str) -> str:
     return _markdown(others.table(name))
 
 
-def commands_reference(_all: str) -> str:
+# Pages that are on the site alone: long, and read by searching.
+MEASURED = {
+    "Intervals: curves": (coverage_table, "curves"),
+    "Intervals: values of a ranking": (coverage_table, "values"),
+    "Intervals: differences": (coverage_table, "differences"),
+    "Intervals: others": (coverage_table, "other"),
+    "Rankers: unusual worlds": (quality_table, "worlds"),
+    "Rankers: synthetic set, 500 queries": (quality_table, "synthetic"),
+    "Rankers: real sets": (quality_table, "real"),
+    "Rankers: other readers": (quality_table, "readers"),
+    "Rankers: more queries": (quality_table, "large"),
+    "Rankers: where they lose": (quality_table, "losses by name"),
+    "Methods: share of the gap between raw clicks and labels": (quality_table, "shares"),
+    "Memory: sessions collapse": (memory_table, "collapsed"),
+    "Memory: every list is distinct": (memory_table, "distinct"),
+    "Memory: every session has its own query": (memory_table, "own-query"),
+    "Exports: rows and lists that differ": (export_table, "exact"),
+    "Exports: the same without care for thresholds": (export_table, "as they are"),
+    "Exports: size and time": (export_table, "written"),
+}
+
+
+def site_pages() -> dict[str, str]:
+    """The reference of the commands, and every measured table, as `make docs` has them."""
+    told = (
+        "`.951 (.93)`: 95.1% of the intervals contain the truth, at the worst position 93%. "
+        "**Bold** is too low, *italics* too wide; ? is outside .90 to .995, which chance may "
+        "explain. Rankers: NDCG@10 by labels; a bold difference is below 0 by more than two "
+        "errors.\n"
+    )
+    tables = [f"## {title}\n\n{write(name)}" for title, (write, name) in MEASURED.items()]
+    return {
+        "command-line.md": "# The command line\n\n" + commands_reference(),
+        "measured.md": "\n".join(["# Measured tables\n", told, *tables]),
+    }
+
+
+def commands_reference() -> str:
     """Every command with its help text and a table of its arguments and options."""
     program = cast("Any", typer.main.get_command(app))
     functions = [each.callback for each in app.registered_commands]

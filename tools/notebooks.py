@@ -1,7 +1,7 @@
 """Pages that show what their code prints, and the notebooks that are made from them.
 
 A page of docs/cookbooks, and docs/start.md, holds blocks of Python and of commands. A block of
-`text` right behind one is what it printed:
+`text` right behind one is what it printed, or its first lines and a line of dots:
 
     python tools/notebooks.py [NAME ...]     run the pages and write what they print into them
     make notebooks                           docs/notebooks/*.ipynb from the cookbooks as they stand
@@ -95,7 +95,18 @@ def _run_here(page: str, prelude: str) -> list[dict[str, str]]:
         "python": lambda code: _printed(code, names),
         "sh": lambda block: "".join(map(_answer, _commands(block))),
     }
-    return [vars(replace(part, printed=prints[part.language](part.text))) for part in parts(page)]
+    return [
+        vars(replace(part, printed=_as_long(prints[part.language](part.text), part.printed)))
+        for part in parts(page)
+    ]
+
+
+def _as_long(printed: str, shown: str) -> str:
+    """A page that ends what it shows with a line of dots shows as many lines again."""
+    lines = shown.splitlines()
+    if not lines or lines[-1] != "...":
+        return printed
+    return "".join(printed.splitlines(keepends=True)[: len(lines) - 1]) + "...\n"
 
 
 def _printed(code: str, names: dict[str, Any]) -> str:

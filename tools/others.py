@@ -1,4 +1,4 @@
-"""Tables of docs/others.md: figures of benchmarks/results beside those of other packages."""
+"""Tables of docs/others.md and evidence.md: our figures beside those of other packages."""
 
 import json
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ from typing import Any
 RESULTS = Path(__file__).parents[1] / "benchmarks/results"
 GROUPS = {
     "worlds": "unusual worlds",
-    "synthetic": "made, 500 queries",
-    "large": "made, 1,500 queries",
+    "synthetic": "simulated, 500 queries",
+    "large": "simulated, 1,500 and more queries",
     "real": "MQ2008, OHSUMED, MSLR",
     "readers": "readers who trust or stop",
 }

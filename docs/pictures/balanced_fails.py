@@ -22,7 +22,7 @@ def draw():
         found[name] = preference(weighting, truth, upper=UPPER, lower=LOWER)
     return preference_chart(
         found,
-        title="Balanced is exact with the right curve; a wrong one it believes",
+        title="Balanced is exact with the right curve, and wrong with a wrong one",
         subtitle="relevance 0.2 at position 1, 0.4 below: above 0% the wrong one is put first; "
         "eye-tracking curve, wrong: its power 0.5 and 1.5",
         legend_columns=2,

@@ -16,13 +16,13 @@ STEPS = (
         ("PivotSwap", "AdjacentSwap"),
     ),
     Step(
-        "Do documents stand higher on the days\nwhen their features make them better?",
+        "Do documents rise on the days\nwhen their features improve?",
         "RegressionEM",
         "on the features of each impression",
         ("RegressionEM",),
     ),
     Step(
-        "Were the same documents shown at several\nplaces, so that all places are joined?",
+        "Were the same documents shown at several\npositions that join all positions?",
         "AllPairs",
         "assumes: relevance did not move the documents",
         ("AllPairs",),

@@ -6,7 +6,7 @@ STEPS = (
     Step(
         "Do you keep your own LightGBM\nor XGBoost pipeline?",
         "ut.objective(log, weighting)",
-        "an objective to plug in; all else stays yours",
+        "an objective to plug in; the rest stays yours",
         ("objective",),
     ),
     Step(
@@ -16,7 +16,7 @@ STEPS = (
         ("PairwiseTrustRanker", "FeedbackTowers"),
     ),
     Step(
-        "Must it be small, explained to somebody,\nor learned from very few queries?",
+        "Must it be small, easy to explain,\nor learned from very few queries?",
         "LinearRanker or RankSVM",
         "one weight per feature",
         ("LinearRanker", "RankSVM"),

@@ -6,11 +6,11 @@ STEPS = (
     Step(
         "Is there no curve, and no way to get one?",
         "PairwiseDebiasing",
-        "learns ratios while it trains; no promise",
+        "learns ratios while it trains; no interval",
         ("PairwiseDebiasing",),
     ),
     Step(
-        "Do people stop reading after a good\ndocument? (untilt clickmodels says it)",
+        "Do people stop reading after a good\ndocument? (untilt clickmodels tests it)",
         "ExaminationWeights",
         "examination of each list, from a click model",
         ("ExaminationWeights",),
@@ -24,7 +24,7 @@ STEPS = (
     Step(
         "Fewer than about 10 sessions per query?",
         'objective="pbm-likelihood"',
-        "a likelihood wastes no session",
+        "a likelihood uses every session",
     ),
     Step(
         "Lists cut at k, and several rankers\nin the log?",
@@ -46,5 +46,5 @@ def draw():
     return ladder(
         STEPS,
         title="Which weighting?",
-        subtitle="what each promises, and how each fails, is on its own page",
+        subtitle="docs/methods.md says what each assumes and how it fails",
     )

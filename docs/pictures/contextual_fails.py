@@ -23,7 +23,7 @@ def draw():
     }
     return curves_over(
         curves,
-        title="A line over the context cannot bend: it sees no effect where there is one",
+        title="A linear model of the context misses an effect of another shape",
         subtitle=f"{N_QUERIES} queries of {N_DOCUMENTS} documents, each shown {SESSIONS} times "
         "at random positions; band: 95% interval",
         x_title="context x of the query",

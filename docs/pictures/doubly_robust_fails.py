@@ -37,7 +37,7 @@ def draw():
         }
     return panels(
         found,
-        title="A good model saves a clipped estimate; it does not save one with a wrong curve",
+        title="A good model corrects a clipped estimate, but not a wrong curve",
         **HOW_TO_READ,
     )
 

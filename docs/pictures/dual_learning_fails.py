@@ -28,6 +28,6 @@ def draw():
     return truth_and(
         fixed.truth.examination,
         found,
-        title="With one order for each query the curve is where training stopped",
+        title="With one order per query the curve depends on when training stops",
         subtitle="250 queries, 50,000 sessions of three rankers, 30,000 of one good order",
     )

@@ -27,10 +27,10 @@ def draw():
     }
     return finished(
         curves_chart(curves, value_title="clicked", value_format="%", height=300, legend_columns=3),
-        title="The same documents, shown at ten places",
+        title="The same documents, shown at ten positions",
         subtitle=[
             "lists in random order: 400 queries, 250 sessions each",
-            "whatever the document, place 5 gets less than half of the clicks of place 1",
+            "whatever the document, position 5 gets less than half of the clicks of position 1",
         ],
     )
 

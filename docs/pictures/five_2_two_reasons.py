@@ -25,5 +25,5 @@ def draw():
         truth,
         found,
         title="Clicks fall down the page for two reasons",
-        subtitle="people look less (black), and worse documents stand lower; 400 queries",
+        subtitle="people look less (black), and worse documents are lower; 400 queries",
     )

@@ -18,6 +18,6 @@ def draw():
     return truth_and(
         made.truth.examination,
         {"click rate": rates / rates[0], "AllPairs": ut.AllPairs().fit(made.log).bias_},
-        title="Documents that changed places tell how much people look",
+        title="Documents that changed positions show how much people look",
         subtitle="three rankers share 30,000 sessions of 400 queries; band: 95% interval",
     )

@@ -27,7 +27,7 @@ def draw():
             "truth": Curve(GUESSES, np.full(len(GUESSES), 100 * _gain(true)[0])),
             "with the guessed curve": Curve(GUESSES, gain, gain - half, gain + half),
         },
-        title="A steeper guess flatters an order that brings documents up from below",
+        title="A steeper guess favours an order that brings documents up from below",
         subtitle="500 queries, 200,000 sessions, three rankers, examination 1/k: eta 1 is right; "
         "band: 95% interval",
         x_title="guess: eta of PowerLaw(eta)",

@@ -18,7 +18,7 @@ def draw():
         found[name] = preference(ut.Naive(), ut.PowerLaw(eta), upper=0.1, lower=0.1)
     return preference_chart(
         found,
-        title="Raw clicks prefer the document that stood higher",
+        title="Raw clicks prefer the document that was higher",
         subtitle="two documents, both of relevance 0.1, at position 1 and below; exact, by formula",
         legend_columns=2,
     )

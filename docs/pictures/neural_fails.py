@@ -37,10 +37,10 @@ def draw():
         ends = [f"{np.mean([line[at] for line in lines]):.3f}" for at in (9, 19, 49)]
         best = np.mean(lines, axis=0)
         figures = f"epochs 10, 20, 50: {ends}; best {best.max():.3f} at {best.argmax() + 1}"
-        print(f"{name}: {figures}")  # noqa: T201  the figures of docs/neural.md
+        print(f"{name}: {figures}")  # noqa: T201  the figures of docs/rankers.md
     return curves_over(
         {name: over_seeds(epochs, each) for name, each in found.items()},
-        title="On few queries an unpenalised network learns clicks by heart",
+        title="On few queries an unpenalised network overfits the clicks",
         subtitle="200 queries, 100 sessions each, 300 other queries to test; line and band: mean, "
         "lowest and highest of three logs",
         x_title="epochs",

@@ -20,6 +20,6 @@ def draw():
         found[name] = preference(weighting, TRUTH, upper=0.1, lower=0.1)
     return preference_chart(
         found,
-        title="PRS without its clip turns the page upside down",
+        title="PRS without its clip reverses the shown order",
         subtitle="two documents, both of relevance 0.1; examination 1/k; too steep: its power 1.5",
     )

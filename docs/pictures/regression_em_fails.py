@@ -21,6 +21,6 @@ def draw():
     return truth_and(
         truth,
         found,
-        title="RegressionEM believes that features tell why a document stands where it does",
+        title="RegressionEM assumes that the features explain a document's position",
         subtitle="600 queries, 100 sessions each, one fixed order; band: 95% interval",
     )

@@ -25,7 +25,7 @@ version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 # The folder of sources is the repository, so that links to README.md and CHANGELOG.md hold.
 root_doc = "docs/index"
-include_patterns = ["*.md", "docs/**.md", f"{reference_pages.FOLDER}/**.rst"]
+include_patterns = ["*.md", "docs/**.md", f"{reference_pages.FOLDER}/**"]
 nitpicky = True
 # Types in signatures are NumPy's, LightGBM's or private: there is no page to link them to.
 nitpick_ignore_regex = [(r"py:.*", r".*")]
@@ -40,6 +40,7 @@ autodoc_default_options = {"members": True, "inherited-members": FOREIGN_BASES}
 suppress_warnings = ["ref.citation"]
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
+smartquotes = False  # `--out` stays two dashes
 html_theme = "furo"
 html_title = f"untilt {release}"
 html_static_path = ["static"]
@@ -56,19 +57,14 @@ def pages_in_order(index: str) -> list[str]:
     ]
 
 
-# Pages of these folders hang on the page that compares them, not on the index.
-BRANCHES = ("docs/estimators/", "docs/methods/", "docs/reproduced/")
+# Pages of this folder hang on the page about them, not on the index.
+BRANCHES = ("docs/reproduced/",)
 
 
 def add_tree(_app: object, page: str, source: list[str]) -> None:
     """The tree of pages, which the margin shows: a part for each step of the index."""
     if page == root_doc:
         source[0] += "".join(_parts(source[0]))
-    elif page in ("docs/weightings", "docs/counterfactual"):
-        named = pages_in_order(source[0])
-        source[0] += tree([name for name in named if name.startswith("docs/methods/")])
-    elif page == "docs/which-estimator":
-        source[0] += tree(pages_in("estimators"))
     elif page == "docs/reproduce":
         source[0] += tree(["docs/reproduced/index"])
     elif page == "docs/reproduced/index":

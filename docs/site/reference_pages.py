@@ -1,5 +1,6 @@
-"""Pages of the reference: every public name by what it is for, and the bibliography."""
+"""Pages of the reference: commands, every public name, measured tables, and the bibliography."""
 
+import sys
 from collections.abc import Iterator
 from functools import cache
 from inspect import isfunction, ismodule
@@ -12,6 +13,9 @@ from pybtex.plugin import find_plugin
 
 import untilt
 from untilt import _names
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+from generate import site_pages
 
 FOLDER = "docs/reference"
 # The part of the package that a name lives in says what it is for.
@@ -45,7 +49,9 @@ def write(root: Path) -> None:
     index += "such as `ut.bias` and `ut.evaluators`.\n\n.. toctree::\n\n"
     pages = {f"{part}.rst": _chapter(part, names) for part, names in chapters.items()}
     pages["bibliography.rst"] = _bibliography(root / "docs" / "references.bib")
-    pages["index.rst"] = index + "".join(f"   {part}\n" for part in [*chapters, "bibliography"])
+    order = ["command-line", *chapters, "measured", "bibliography"]
+    pages["index.rst"] = index + "".join(f"   {part}\n" for part in order)
+    pages |= site_pages()
     folder = root / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in pages.items():

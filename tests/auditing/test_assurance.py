@@ -1,6 +1,6 @@
 """Plans with an assurance, and experiments drawn just as planned: how often all are narrow enough.
 
-`python tests/auditing/test_assurance.py` prints the table of docs/planning.md.
+`python tests/auditing/test_assurance.py` prints the table of docs/how-many-sessions.md.
 """
 
 import sys

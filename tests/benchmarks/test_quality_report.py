@@ -269,7 +269,7 @@ def test_pairs_of_documents_are_sums_over_sessions(benchmark_module, world):
 
 
 def test_the_committed_table_keeps_the_promise(report):
-    """What docs/quality.md says: of the candidate on any log, and of what a run ships."""
+    """What docs/evidence.md says: of the candidate on any log, and of what a run ships."""
     path = Path(__file__).parents[2] / "benchmarks" / "results" / "quality.json"
     cells = json.loads(path.read_text())["results"]["cells"]
     groups = {"worlds", "synthetic", "real", "readers", "large"}

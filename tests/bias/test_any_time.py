@@ -1,6 +1,6 @@
 """Intervals of an experiment that is watched while it runs: right at all looks together.
 
-`python tests/bias/test_any_time.py` prints the table of docs/planning.md.
+`python tests/bias/test_any_time.py` prints the table of docs/how-many-sessions.md.
 """
 
 import itertools

@@ -5,7 +5,7 @@ relevance; queries differ in how attractive their documents are, so that the sam
 at often in one query and rarely in another. Rankers are judged by the true attractiveness of
 documents of new queries.
 
-Figures of docs/methods/click-model.md: pytest -m slow -s tests/recovery/test_examination_weights.py
+Figures of docs/methods.md: pytest -m slow -s tests/recovery/test_examination_weights.py
 """
 
 import numpy as np

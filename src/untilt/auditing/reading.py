@@ -3,7 +3,7 @@
 A curve is fitted to a log, so the log nearly always agrees with it. These tests ask what a curve
 cannot bend to: whether positions are read alike for better and weaker documents, after a click and
 without one, earlier and later, under every ranker and in every context. Under the position-based
-model each rejects in 5% of the logs or fewer, all together too (Holm); docs/model-checks.md has
+model each rejects in 5% of the logs or fewer, all together too (Holm); docs/audit.md has
 their size and power.
 """
 

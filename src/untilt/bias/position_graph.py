@@ -257,7 +257,7 @@ def _from_the_top(pairs: IntArray) -> IntArray:
     """Order of (upper, lower) pairs: position 1 with others first.
 
     A swapped session tells in proportion to the clicks and to the square of the difference of log
-    theta: one of 1 with k as much as up to 20 of neighbours (docs/planning.md).
+    theta: one of 1 with k as much as up to 20 of neighbours (docs/how-many-sessions.md).
     """
     upper, lower = pairs.T
     return np.lexsort((lower, upper))

@@ -5,7 +5,7 @@ Errors are clustered by query. Where the log says whose session each is, what se
 on *different* queries have in common is added, which is clustering both ways: `two_way_variance`.
 People who click more than others move the values of all rankings alike, and hardly their
 differences: without the column values were held by .88 instead of .95 of the intervals, with ten
-sessions per person (docs/coverage.md).
+sessions per person (docs/evidence.md).
 
 **A curve with bounded levels.**
 A curve of `AllPairs(unjoined="bounds")` leaves levels u of some parts of its positions open within

@@ -356,7 +356,7 @@ def _arrow(positions_up: float) -> str:
     return f"{chr(0x2191) if positions_up > 0 else chr(0x2193)} {abs(positions_up):.0f}"
 
 
-# What the learner's symbols mean (docs/methods/auto.md has the formulas).
+# What the learner's symbols mean (`untilt.rankers.stacked.learner` has the formulas).
 MEANINGS = {
     "b": "weight of the old ranker (b)",
     "k_x": "weight of trees with random thresholds (k_x)",

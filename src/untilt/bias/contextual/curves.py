@@ -367,7 +367,7 @@ class ContextualCurve(Portable, View):
         """Split a log where curves differ most: steepest first, groups of about equal sessions.
 
         Contexts are ordered by the mean of log theta_k(x) over positions. Weight and train, or
-        evaluate, each group by its own curve; see docs/estimators/contextual.md. The context is
+        evaluate, each group by its own curve; see docs/position-bias.md. The context is
         that of the log's own columns where not given, as in `ContextualBias.fit`.
         """
         check_least("n_groups", n_groups, 1)

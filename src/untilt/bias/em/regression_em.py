@@ -449,7 +449,7 @@ class RegressionEM(EMEstimator):
     With counts, each (query, document) has its own gamma: no such assumption, but positions
     must share documents, and documents need impressions, about 100 sessions per query: with 30
     curves were 1 to 6% too high, with 10 they were 11 to 21%, where `AllPairs` was within 5%
-    (docs/estimators/regression-em.md).
+    (docs/position-bias.md).
 
     Only ratios are known: theta is relative to position 1.
     Fitted: `bias_`; `relevance_` (documents,) gamma as click probability at position 1, NaN where

@@ -270,7 +270,7 @@ def stratified(
     depends on the competing documents (position is the treatment, its prediction the propensity of
     [rosenbaum1983]_). The relevance of each stratum is estimated anew, as if it were one document.
 
-    Right if either sorts well. Figures in docs/estimators/regression-em.md and trust-em.md. Strata
+    Right if either sorts well. Figures: benchmarks/bench_em_coverage.py. Strata
     by learned relevance alone, 20 or 60, were no better than that relevance itself.
     """
     position = predicted_position(cells, features, fold_of_documents(cells, options), options)
@@ -346,7 +346,7 @@ def uncertainty_of_strata(
     out of the score of each of its cells, s (x - alpha h / sum w alpha^2). A stratum has documents
     of many queries, so the scores are summed by query. What strata are too coarse to undo is no
     noise: `widened` adds what coarser ones change. 200 simulated logs say whether that is enough
-    (docs/estimators/regression-em.md and trust-em.md).
+    (benchmarks/bench_em_coverage.py).
     """
     gamma = np.empty(int(fit.stratum.max()) + 1)
     gamma[fit.stratum] = fit.affine.gamma
@@ -471,7 +471,7 @@ def mixture_em(cells: PositionCounts, *, tolerance: float, max_steps: int) -> Mi
     z+_k = theta_k eps+_k = alpha_k + beta_k and z-_k = theta_k eps-_k = beta_k: the clicks know no
     more than these products. A separate gamma for each document would be fitted to the noise of
     its few clicks, and the more parameters the more documents: with 100 sessions per query such
-    curves were off by a fifth, with the distribution by 2% (docs/estimators/trust-em.md). Values
+    curves were off by a fifth, with the distribution by 2%. Values
     and shares are free, so no shape is assumed. Documents are grouped by their mean position, each
     group with its own shares: a good ranker shows relevant documents higher, and one
     distribution for all would take that for examination.

@@ -476,7 +476,7 @@ class TrustEM(EMEstimator):
 
     Relevance comes from features or counts as in `RegressionEM`. Trust bias asks for more: with
     counts about 100 sessions per query (alpha_5 to 6%; to 1% with 1000), with features about 500
-    queries (docs/estimators/trust-em.md).
+    queries (benchmarks/bench_em_coverage.py).
 
     Fitted: `bias_` (with eps_plus, eps_minus), `curves_` (alpha, beta and their errors),
     `relevance_` (documents,) gamma, NaN where nothing is known, `history_`; `trust_test_`, whether

@@ -80,7 +80,7 @@ class ShuffledTop(BiasEstimator):
         lists that fail; False uses them all the same, and says in `status` what was found
     level : of the intervals
     any_time : intervals that hold at every look while the experiment runs, not at one look alone.
-        About 1.6 times as wide (docs/planning.md)
+        About 1.6 times as wide (docs/how-many-sessions.md)
     """
 
     top: int | None = None

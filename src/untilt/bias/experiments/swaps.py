@@ -144,7 +144,7 @@ class PivotSwap(SwapEstimator):
         same, and says in `status` what was found
     level : of the intervals
     any_time : intervals that hold at every look while the experiment runs, not at one look alone.
-        About 1.6 times as wide (docs/planning.md)
+        About 1.6 times as wide (docs/how-many-sessions.md)
     """
 
     pivot: int = 1

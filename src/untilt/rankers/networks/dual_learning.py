@@ -73,7 +73,7 @@ class DualLearning(network_ranker.DropoutNetworkRanker):
     It needs no intervention, and is as good as the features: whatever the production ranker knew
     and they do not is taken for examination. With one fixed order of lists and features that tell
     the order, any curve explains the clicks, and the result is where training happened to end:
-    ask `ut.audit(log)` first (docs/dual-learning.md shows such a log). Only ratios are known:
+    ask `ut.audit(log)` first (docs/rankers.md shows such a log). Only ratios are known:
     theta is relative to position 1. Trained on `JudgedLists` there is no bias: the ranker's loss on
     labels.
 
@@ -85,7 +85,7 @@ class DualLearning(network_ranker.DropoutNetworkRanker):
     dropout, clip_norm : see `DropoutNetworkRanker`
     propensity_learning_rate : of z; it has one number per position and may go faster
     largest_weight : neither ratio may exceed it; infinity leaves them as they are
-    level : as in the other estimators of a curve; `bias_` has no interval (docs/dual-learning.md
+    level : as in the other estimators of a curve; `bias_` has no interval (docs/rankers.md
         has the figures), so it changes nothing
     n_bootstrap : resamples of queries, each a training of its own: the status of `bias_` then says
         how far the curve moves with the sample, which is only a part of its error

@@ -318,7 +318,7 @@ EPOCHS = note("bias.epochs", "after {epochs} epochs")
 
 # The penalty of each loss where none is given, for the default widths; small networks bear less. A
 # click at one position says less than a pair: the likelihood bends less, and 0.003 would already
-# flatten it (docs/neural.md has the figures).
+# flatten it (NDCG@10 .628, with 0.0001 .714, one log of 300 queries).
 PENALTY = {"pairwise": 1e-2, "listwise": 1e-2, "pointwise": 2e-4}
 LOSSES = tuple(PENALTY)
 

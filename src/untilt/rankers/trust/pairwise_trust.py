@@ -68,7 +68,7 @@ class PairwiseTrustRanker(NetworkRanker):
 
     Right where labels above 0 follow the position-based model and the features tell relevance from
     position. What is not identified: a constant factor between theta and beta, and the two ends of
-    gamma (docs/recommender.md); the order of documents depends on neither.
+    gamma (docs/rankers.md); the order of documents depends on neither.
 
     Parameters
     ----------
