@@ -9,11 +9,8 @@ from sklearn.isotonic import IsotonicRegression
 
 import untilt as ut
 from untilt.errors import OptionError
-from untilt.serving.explore import (
-    SessionTable,
-    fit_relevance,
-    parse_exploration,
-)
+from untilt.serving.explore import fit_relevance, parse_exploration
+from untilt.serving.shared import SessionTable
 
 KINDS = ("swap-adjacent:0.2", "pivot:0.3:4", "shuffle-top-3:0.25", "swaps:1-2=0.1,2-5=0.2")
 
@@ -177,7 +174,7 @@ def test_a_list_takes_no_part_where_the_table_cannot_be_used(tmp_path, monkeypat
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("untilt.serving.explore.write_at", full)
+        patch.setattr("untilt.serving.shared.write_at", full)
         assert not table.takes_part("new", ("q",))
     assert table.takes_part("new", ("q",))
     table.close()

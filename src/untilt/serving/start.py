@@ -40,14 +40,7 @@ def make_server(settings: Settings) -> Server:
                 "the curve too: --curve bias.json."
             )
         calibration = calibration_from(_calibration_log(settings), curve)
-    models = Models(
-        Path(settings.ranker),
-        candidate=None if settings.candidate is None else Path(settings.candidate),
-        share=settings.share,
-        interleave=settings.interleave,
-        shadow=settings.shadow,
-        calibration=calibration,
-    )
+    models = Models(settings, calibration)
     names = tuple(dict.fromkeys(name for model in models.all for name in model.names))
     table = None
     if settings.documents is not None:
