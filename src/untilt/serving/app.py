@@ -25,33 +25,13 @@ from untilt._core.arrays import FloatArray
 from untilt.bias.given import Examination
 from untilt.errors import UntiltError, WriteError
 from untilt.evaluation.live import team_draft
+from untilt.serving import wire
 from untilt.serving.explore import INTERLEAVED, NOT_DRAWN, Drawn, Exploration, uniform
-from untilt.serving.journal import Journal, JournalFullError, tell
+from untilt.serving.journal import Journal, tell
 from untilt.serving.models import Candidates, FeatureTable, Model, Models, candidates_of
 from untilt.serving.options import Settings
 from untilt.serving.shared import Counters, Family, SessionTable
-from untilt.serving.wire import (
-    CLICK,
-    JSON,
-    MOST_DECLARED,
-    MOST_LABELS,
-    MOST_NAMES,
-    MOST_SHOWN,
-    FeedbackRequest,
-    Names,
-    RankRequest,
-    RankResponse,
-    RequestError,
-    Shown,
-    checked_event,
-    decode,
-    encode,
-    hashed,
-    kind_of,
-    new_list_id,
-    pack,
-    plain_ids,
-)
+from untilt.serving.wire import JSON, RequestError, Shown
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _LOOPBACK = re.compile(r"(127\.0\.0\.1|\[::1\]|localhost)(:[0-9]+)?", re.IGNORECASE)
@@ -88,21 +68,21 @@ class Server:
         self._watching: asyncio.Task[None] | None = None
         self._theta: FloatArray | None = None
         if curve is not None:
-            known = len(getattr(curve, "examination", range(MOST_SHOWN)))
+            known = len(getattr(curve, "examination", range(wire.MOST_SHOWN)))
             # Below the last known position: as there, so that nothing seems to be lost or gained.
-            positions = np.minimum(np.arange(1, MOST_SHOWN + 1), known)
+            positions = np.minimum(np.arange(1, wire.MOST_SHOWN + 1), known)
             self._theta = np.asarray(curve.at(positions), float)
         self._names: dict[str, tuple[str, ...]] = {}  # of features, declared in the journal
-        self._labels = {CLICK}
+        self._labels = {wire.CLICK}
         self._seen: dict[str, int] = {}
 
     # The way of a list.
 
-    async def rank(self, body: bytes, kind: str) -> RankResponse:
+    async def rank(self, body: bytes, kind: str) -> wire.RankResponse:
         """POST /rank."""
         start = time.perf_counter()
-        wanted: RankRequest = decode(body, kind, RankRequest)
-        session, query = plain_ids([wanted.session, wanted.query], "session or query")
+        wanted: wire.RankRequest = wire.decode(body, kind, wire.RankRequest)
+        session, query = wire.plain_ids([wanted.session, wanted.query], "session or query")
         documents, size = self._checked(wanted)
         model = self.models.answering(session)
         candidates = candidates_of(
@@ -127,22 +107,24 @@ class Server:
             list_id="", time=0, session=session, query=query, documents=shown, model=digest,
             ranker=drawn.ranker, probability=drawn.probability, teams=teams, shadow=shadow,
             experiment="" if drawn in (NOT_DRAWN, INTERLEAVED) else self.exploration.text,
-            shadow_model="" if shadow is None else _digest_of(self.models.candidate),
+            shadow_model="" if shadow is None else getattr(self.models.candidate, "digest", ""),
         )  # fmt: skip
-        self._count(candidates, model)
+        if model is not self.models.current:
+            self.counters.add("untilt_candidate_lists_total")
+        self.counters.add("untilt_unknown_documents_total", (candidates.known or ()).count(False))
         logged = await self._log(record, candidates, order)
         self.counters.ranked(time.perf_counter() - start, drawn.ranker, len(documents))
-        return RankResponse(logged, [wanted.documents[i] for i in order], drawn.ranker, digest)
+        return wire.RankResponse(logged, [wanted.documents[i] for i in order], drawn.ranker, digest)
 
-    def _checked(self, wanted: RankRequest) -> tuple[list[str], int]:
+    def _checked(self, wanted: wire.RankRequest) -> tuple[list[str], int]:
         n, most = len(wanted.documents), self.settings.most_documents
         if n > most:
             raise RequestError(f"a request must have 1 to {most:,} documents. Got {n:,}.")
         size = n if wanted.size is None else wanted.size
-        documents = plain_ids(wanted.documents, "a document's id")
+        documents = wire.plain_ids(wanted.documents, "a document's id")
         if len(set(documents)) < n:
             raise RequestError("each document must stand in a request once.")
-        return documents, min(size, n, MOST_SHOWN)
+        return documents, min(size, n, wire.MOST_SHOWN)
 
     def _explored(
         self, session: str, query: str, documents: list[str], scores: FloatArray, model: Model
@@ -172,17 +154,10 @@ class Server:
         self.counters.add("untilt_shadow_same_first_total", float(theirs[0] == order[0]))
         return [place[document] for document in order]
 
-    def _count(self, candidates: Candidates, model: Model) -> None:
-        if model is not self.models.current:
-            self.counters.add("untilt_candidate_lists_total")
-        if candidates.known is not None:
-            unknown = candidates.known.count(False)
-            self.counters.add("untilt_unknown_documents_total", unknown)
-
     async def _log(self, record: Shown, candidates: Candidates, order: list[int]) -> str | None:
         """The id of the list once it is on the disk; None where the disk refuses."""
         record.time = time.time_ns() // 1000
-        record.list_id = new_list_id(
+        record.list_id = wire.new_list_id(
             record.time, record.session, record.query, record.model, record.ranker,
             *record.documents,
         )  # fmt: skip
@@ -190,8 +165,8 @@ class Server:
             record.names = self._declared(candidates.names)
             record.features = candidates.values[order].astype("<f4").tobytes()
         try:
-            await asyncio.wait_for(self.journal.append(pack(record)), self.settings.timeout)
-        except (WriteError, JournalFullError):
+            await asyncio.wait_for(self.journal.append(wire.pack(record)), self.settings.timeout)
+        except WriteError:
             # Readers get their list all the same: a search must not stop because a disk is full.
             self.counters.add("untilt_unlogged_lists_total")
             return None
@@ -207,28 +182,28 @@ class Server:
         Others are bounded, all together: they are held in memory, written into each segment, and
         each becomes a column.
         """
-        key = hashed(*names)
+        key = wire.hashed(*names)
         if key not in self._names:
             others = {**self._names, key: names}
             for model in self.models.all:
-                others.pop(hashed(*model.names), None)
+                others.pop(wire.hashed(*model.names), None)
             sent = [name for each in others.values() for name in each]
-            if sum(map(len, sent)) > MOST_DECLARED or len(set(sent)) > MOST_NAMES:
+            if sum(map(len, sent)) > wire.MOST_DECLARED or len(set(sent)) > wire.MOST_NAMES:
                 raise RequestError(
                     "too many different lists of feature names were sent to this server. Send them "
                     "always in one order."
                 )
             self._names[key] = names
-            self.journal.declare(key, pack(Names(key, list(names))))
+            self.journal.declare(key, wire.pack(wire.Names(key, list(names))))
         return key
 
     async def feedback(self, body: bytes, kind: str) -> dict[str, int]:
         """POST /feedback: answered once every event is on the disk."""
-        wanted: FeedbackRequest = decode(body, kind, FeedbackRequest)
+        wanted: wire.FeedbackRequest = wire.decode(body, kind, wire.FeedbackRequest)
         now = time.time_ns() // 1000
-        kept = [pack(checked_event(event, now)) for event in wanted.events]
+        kept = [wire.pack(wire.checked_event(event, now)) for event in wanted.events]
         labels = self._labels | {event.label for event in wanted.events}
-        if len(labels) > MOST_LABELS or not labels <= set(self.settings.labels or labels):
+        if len(labels) > wire.MOST_LABELS or not labels <= set(self.settings.labels or labels):
             raise RequestError(
                 f"this server takes the labels {', '.join(self.settings.labels or self._labels)}. "
                 "Name others when it starts: --label NAME."
@@ -236,7 +211,7 @@ class Server:
         self._labels = labels
         try:
             await asyncio.wait_for(self.journal.append(*kept), self.settings.timeout)
-        except (WriteError, JournalFullError, TimeoutError):
+        except (WriteError, TimeoutError):
             raise RequestError(
                 "the events could not be written to the disk. Send them again later.", status=503
             ) from None
@@ -331,7 +306,7 @@ class Server:
             try:
                 if not open_to_all:
                     self._check_token(request)
-                kind = kind_of(request.headers.get("content-type")) if is_post else JSON
+                kind = wire.kind_of(request.headers.get("content-type")) if is_post else JSON
                 given = (await self._body(request), kind) if is_post else ()
                 found = await answer(*given)
                 return found if isinstance(found, Response) else _response(found, kind)
@@ -435,7 +410,7 @@ async def _beside(work: Callable[[], T], seconds: float) -> T:
 def _response(
     value: Any, kind: str = JSON, status: int = 200, more: Mapping[str, str] | None = None
 ) -> Response:
-    return Response(encode(value, kind), status, {**_HEADERS, **(more or {})}, kind)
+    return Response(wire.encode(value, kind), status, {**_HEADERS, **(more or {})}, kind)
 
 
 def _refusal(status: int, text: str, more: Mapping[str, str] | None = None) -> Response:
@@ -455,10 +430,6 @@ def _ordered(model: Model, candidates: Candidates) -> tuple[list[int], FloatArra
         scores = model.ranker.predict(values)
     order = np.argsort(-scores, kind="stable")
     return order.tolist(), scores[order]
-
-
-def _digest_of(model: Model | None) -> str:
-    return "" if model is None else model.digest
 
 
 def make_app(server: Server, *, more: Sequence[Route] = ()) -> Starlette:

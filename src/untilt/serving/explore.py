@@ -54,11 +54,6 @@ class Arm:
         """How many documents a list must show for this arm."""
         return self.swap[1] if self.swap else 2
 
-    @property
-    def moves(self) -> int:
-        """By how many positions a document can move, at most."""
-        return self.swap[1] - self.swap[0] if self.swap else self.top - 1
-
     def lost(self, theta: FloatArray | None, gamma: FloatArray | None) -> float:
         """Clicks that a session in this arm loses; the most possible where a part is unknown.
 
@@ -109,11 +104,6 @@ class Exploration:
 
     def __bool__(self) -> bool:
         return bool(self.arms)
-
-    @property
-    def share(self) -> float:
-        """Of the sessions that get an intervention, where lists are long enough."""
-        return sum(arm.probability for arm in self.arms)
 
     def cost(
         self, n_shown: int, theta: FloatArray | None = None, gamma: FloatArray | None = None

@@ -36,7 +36,7 @@ from typing import TypeVar
 from untilt._core.archive import read_whole
 from untilt._core.files import lock, make_folder, replacing, sync_folder, sync_handle, write_at
 from untilt.data.read.database import link
-from untilt.errors import FileFormatError, OptionError, WriteError
+from untilt.errors import FileFormatError, WriteError
 
 ENDING = ".journal"
 _BEGIN, _SALT = b"untilt journal 2\n", 16
@@ -50,7 +50,7 @@ _Job = tuple[tuple[bytes, ...], "asyncio.Future[Problem]"]
 _MOST_FALSE = 100_000  # marks without a frame; who has so many was made to take time
 
 
-class JournalFullError(OptionError):
+class JournalFullError(WriteError):
     """More records wait for the disk than may be held in memory."""
 
 

@@ -8,7 +8,7 @@ that cannot be read leaves the old ranker where it was.
 import hashlib
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import FeatureArray, FloatArray, IntArray
+from untilt._core.arrays import FeatureArray
 from untilt._core.feature_table import OLD_RANK, of_documents, with_old_rank
 from untilt.errors import ColumnError, OptionError
 from untilt.serving.explore import Relevance, fit_relevance, uniform
@@ -27,30 +27,14 @@ from untilt.serving.wire import RankRequest, RequestError, Row, are_plain
 CALIBRATION_ROWS = 50_000
 
 
-@dataclass(frozen=True, eq=False)
-class Calibration:
-    """Impressions of a log, from which the relevance behind a score is learned."""
-
-    features: FeatureArray
-    names: tuple[str, ...]
-    clicks: FloatArray
-    theta: FloatArray
-    count: FloatArray
-    rank: IntArray
-
-    def of(self, ranker: Any) -> Relevance:
-        """The relevance behind the scores of this ranker."""
-        from untilt._core.feature_table import predicted
-
-        features, names = self.features, self.names
-        if OLD_RANK in ranker.feature_names_:
-            features, names = np.column_stack([features, self.rank]), (*names, OLD_RANK)
-        scores = np.asarray(predicted(ranker, features, names), float)
-        return fit_relevance(scores, self.clicks, self.theta, self.count)
+# The relevance behind the scores of a ranker.
+Calibration = Callable[[Any], Relevance]
 
 
 def calibration_from(log: Any, curve: Any) -> Calibration:
-    """A sample of the impressions of a log with features, with examination by `curve`."""
+    """By a sample of the impressions of a log with features, with examination by `curve`."""
+    from untilt._core.feature_table import predicted
+
     if log.features is None:
         raise OptionError(
             "the log to calibrate by has no features, so its documents cannot be scored. Give the "
@@ -59,14 +43,17 @@ def calibration_from(log: Any, curve: Any) -> Calibration:
     rows = np.arange(len(log.document))
     if len(rows) > CALIBRATION_ROWS:
         rows = np.sort(np.random.default_rng(0).choice(rows, CALIBRATION_ROWS, replace=False))
-    return Calibration(
-        log.features[log.document[rows]],
-        tuple(log.feature_names),
-        np.asarray(log.label[rows], float),
-        np.asarray(curve.at(log.position[rows]), float),
-        np.asarray(log.row_count[rows], float),
-        ragged.index_in_list(log.indptr)[rows] + 1,
-    )
+    features, rank = log.features[log.document[rows]], ragged.index_in_list(log.indptr)[rows] + 1
+    theta, names = np.asarray(curve.at(log.position[rows]), float), tuple(log.feature_names)
+    clicks, count = log.label[rows].astype(float), log.row_count[rows].astype(float)
+
+    def relevance(ranker: Any) -> Relevance:
+        given = (features, names)
+        if OLD_RANK in ranker.feature_names_:
+            given = (np.column_stack([features, rank]), (*names, OLD_RANK))
+        return fit_relevance(np.asarray(predicted(ranker, *given), float), clicks, theta, count)
+
+    return relevance
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +93,7 @@ def load_model(path: Path, calibration: Calibration | None = None) -> Model:
     if getattr(ranker, "n_threads", 1) is None:
         ranker.n_threads = 1  # lists are short: threads would cost more than they bring
     ranker.warm_up()
-    relevance = None if calibration is None else calibration.of(ranker)
+    relevance = None if calibration is None else calibration(ranker)
     return Model(ranker, digest, path, stamp, datetime.now(UTC), relevance)
 
 
@@ -126,10 +113,8 @@ class FeatureTable:
 
     def rows(self, query: str, documents: Sequence[str]) -> list[int]:
         """The row of each document, -1 where the table has none."""
-        find = self.row_of.get
-        if self.by_query:
-            return [find((query, document), -1) for document in documents]
-        return [find(document, -1) for document in documents]
+        keys = [(query, each) for each in documents] if self.by_query else documents
+        return [self.row_of.get(key, -1) for key in keys]
 
 
 def read_features(path: Path, names: Sequence[str]) -> FeatureTable:

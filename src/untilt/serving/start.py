@@ -2,6 +2,8 @@
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -135,15 +137,13 @@ def serve_app(app: "Starlette | str", *, host: str, port: int, **more: Any) -> N
         )
 
 
-class _ending_quietly:  # noqa: N801  reads as a sentence
+@contextmanager
+def _ending_quietly() -> Iterator[None]:
     """The signals that end a server are its own business: they end it well, with exit code 0."""
-
-    def __enter__(self) -> None:
-        self._before = {
-            number: signal.signal(number, signal.SIG_IGN)
-            for number in (signal.SIGINT, signal.SIGTERM)
-        }
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [(number, signal.signal(number, signal.SIG_IGN)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in before:
             signal.signal(number, handler)

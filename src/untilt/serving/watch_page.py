@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from untilt._core.words import number, percent, sentence, whole
 from untilt.charts.curves import Curve
 from untilt.charts.figures import curve_figure
@@ -33,7 +35,7 @@ def watch_page(found: "Watch", *, title: str = "Has anything changed?") -> str:
     from untilt.report.page import rendered
 
     now = found.periods[-1]
-    about = f"{whole(now.n_sessions)} sessions from {now.start_text} to {now.end_text}"
+    about = f"{whole(now.n_sessions)} sessions from {_time(now.start)} to {_time(now.end)}"
     sections = list(_sections(found))
     return rendered(title, "Watching a log", _answer(found), sections, about=about)
 
@@ -47,6 +49,12 @@ def _told(found: "Watch") -> tuple[str, str]:
             "The ranker and its position bias may stay.",
         )
     return f"{n} alarm{'s' * (n > 1)}: this log is no longer what it was.", found.alarms[0]
+
+
+def _time(time: Any) -> str:
+    """To the second."""
+    is_date = isinstance(time, np.datetime64)
+    return str(time.astype("datetime64[s]")) if is_date else f"{time:g}"
 
 
 def _by_period(found: "Watch", values: Sequence[T]) -> dict[str, T]:
@@ -155,7 +163,7 @@ def _clicks(found: "Watch") -> Section:
     figure = _figure("clicks", "Click rate by position", curves, "clicks per impression",
                      "Bands: 95% intervals, clustered by query.")  # fmt: skip
     rows = tuple(
-        (name, p.start_text, p.end_text, whole(p.n_sessions)) for name, p in periods.items()
+        (name, _time(p.start), _time(p.end), whole(p.n_sessions)) for name, p in periods.items()
     )
     table = Table(("", "from", "to", "sessions"), rows, text_columns=(0, 1, 2))
     return Section("clicks", "Clicks by period", figures=(figure,), tables=(table,))
