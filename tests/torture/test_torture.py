@@ -29,6 +29,7 @@ def test_a_full_and_a_read_only_disk_get_a_sentence(inputs, tmp_path):
     assert [place.problem for place in places] == [None, None]
 
 
+@pytest.mark.slow
 def test_two_at_once_leave_the_result_of_one(inputs, tmp_path):
     assert [place.problem for place in two_at_once(inputs, tmp_path, only=("save",))] == [None]
 

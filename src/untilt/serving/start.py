@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from untilt._core.files import make_folder, replacing
+from untilt._core.files import append_line, make_folder
 from untilt.bias.given import parse_bias
 from untilt.errors import OptionError
 from untilt.serving.app import LOOPBACK, Server, make_app
@@ -68,14 +68,11 @@ def _calibration_log(settings: Settings) -> Any:
 
 
 def _own_salt(folder: Path) -> str:
-    """The salt of this folder, made once: workers and later servers draw the same arms."""
+    """The salt of this folder: the first that a server wrote, for all workers and later servers."""
     path = folder / "salt"
-    try:
-        return path.read_text(encoding="ascii").strip()
-    except FileNotFoundError:
-        with replacing(path) as temporary:
-            temporary.write_text(os.urandom(16).hex() + "\n", encoding="ascii")
-    return path.read_text(encoding="ascii").strip()
+    if not path.exists() or not path.stat().st_size:
+        append_line(path, os.urandom(16).hex())
+    return path.read_text(encoding="ascii").split()[0]
 
 
 def _token(file: str | None) -> str | None:
