@@ -143,9 +143,10 @@ def small_log(folder):
 
 
 def small_run(log, folder):
-    options = {"trees": 2, "threads": 1, "method": ["linear"], "folds": 1}
     with without_pages():
-        return ut.run(log.log, folder, documents=log.documents, **options)
+        return ut.run(
+            log.log, folder, documents=log.documents, trees=2, threads=1, method=["linear"], folds=1
+        )
 
 
 def whole(folder):
