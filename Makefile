@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The files that take longest come first (tests/conftest.py): else the last one decides.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo kernels test test-slow test-lowest fuzz torture torture-serve soak coverage check docs generated stub tables api notebooks cookbooks pictures bench release clean
+.PHONY: demo kernels test test-slow test-lowest fuzz fuzz-guided torture torture-serve soak coverage check docs generated stub tables api notebooks cookbooks pictures bench release clean
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -49,12 +49,18 @@ SEED ?= 0
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz --n $(N) --seed $(SEED)
 
-# SIGKILL at random moments, full disks and read-only folders: nothing lost, touched or left behind.
+# The same by coverage, where atheris is installed (pip install atheris): requests, records, curves.
+fuzz-guided: $(STAMP)
+	$(BIN)/python -m tests.fuzz.guided --seconds $(or $(SECONDS),60)
+
+# SIGKILL at random moments, full disks, read-only folders, two commands at once, and power cuts on a
+# disk that forgets what was not synced: nothing lost, touched or left behind.
 KILLS ?= 100
 torture: $(STAMP)
 	$(BIN)/python -m tests.torture --kills $(KILLS) --seed $(SEED)
 
-# SIGKILL of a server under load, on loopback: what was sent, acknowledged and found.
+# SIGKILL of a server under load, on loopback, with a good, a slow and a failing disk: what was sent,
+# acknowledged and found.
 torture-serve: $(STAMP)
 	$(BIN)/python -m tests.serving.killing --kills $(or $(KILLS_SERVE),20) --seed $(SEED)
 

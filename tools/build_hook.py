@@ -1,10 +1,14 @@
-"""Puts the script that draws charts into the wheel, so that an install needs no engine for it.
+"""Puts the script that draws charts into the wheel, and the bill of what is in it.
+
+So an install needs no engine to draw.
 
 The script is Vega, Vega-Lite and Vega-Embed as vl-convert bundles them, with the licences of what
 is in it (`vega-licences.txt`) at its head. It is made when a wheel is built and stands in no folder
 of the source: a checkout asks vl-convert, which the extra `dev` brings.
 """
 
+import json
+import runpy
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,7 +19,7 @@ CODE = "window.vegaEmbed = vegaEmbed;"
 
 
 class VegaScript(BuildHookInterface):  # type: ignore[type-arg]
-    """Adds untilt/charts/vega.js to a wheel."""
+    """Adds untilt/charts/vega.js and sboms/untilt.cdx.json to a wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Make the script, and name it among the files of the wheel."""
@@ -29,3 +33,7 @@ class VegaScript(BuildHookInterface):  # type: ignore[type-arg]
         bundle = vl_convert.javascript_bundle(CODE)
         script.write_text(f"/*!\n{notice}*/\n{bundle}", encoding="utf8")
         build_data["force_include"][str(script)] = "untilt/charts/vega.js"
+        bill = Path(self._folder.name, "untilt.cdx.json")
+        sbom = runpy.run_path(str(Path(self.root) / "tools" / "sbom.py"))["sbom"]
+        bill.write_text(json.dumps(sbom(self.metadata.version), indent=1) + "\n", encoding="utf8")
+        build_data["sbom_files"].append(str(bill))

@@ -19,7 +19,8 @@ NUMBERS: list[Any] = [
 WORDS: list[str] = [
     "", " ", "\t", "\n", "\x00", "nan", "NaN", "inf", "-Infinity", "None", "null", "true", "1e999",
     "0x10", "9" * 400, "-", "--", "../../x", "a/b", "'", '"', "\\", ";", "%s", "{0}", "$type",
-    "é", "日本", "\u202e", "\ufeff", "\U0001f4a5", "\ud800", "x" * 5000, "1:1", "qid:1",
+    "é", "日本", "\u202e", "\ufeff", "\U0001f4a5", "\x1b[2J", "\x07\x9b", "\ufffe",
+    "\ud800", "x" * 5000, "1:1", "qid:1",
 ]  # fmt: skip
 MAGIC: list[bytes] = [
     b"PAR1", b"PK\x03\x04", b"PK\x05\x06", b"\x1f\x8b\x08", b"\x93NUMPY", b"DUCK", b"\x00" * 8,

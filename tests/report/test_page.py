@@ -1,9 +1,12 @@
 """The page without a browser: what stands on it, escaped, and charts that Vega-Lite accepts."""
 
+import html
 import json
 import re
+from base64 import b64encode
 from collections import Counter
 from dataclasses import MISSING, fields, replace
+from hashlib import sha256
 from html.parser import HTMLParser
 from typing import Any
 
@@ -175,6 +178,20 @@ def test_hostile_text_stays_text(decision):
     assert "49" not in wild.text.replace(HOSTILE, "")
     for script in wild.scripts:
         assert "alert(1)" not in script or json.loads(script)
+
+
+def test_no_script_but_its_own_may_run(decision):
+    """A browser runs what the policy has the hash of, and compiles no text."""
+    text = page(decision)
+    policy = html.unescape(re.search(r'Security-Policy" content="([^"]*)"', text)[1])
+    allowed = re.search(r"script-src ([^;]*)", policy)[1].split()
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    assert len(scripts) == 2
+    digests = [b64encode(sha256(each.encode()).digest()).decode() for each in scripts]
+    assert allowed == [f"'sha256-{each}'" for each in digests]
+    assert not re.search(
+        r"<[^>]* on\w+=", re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
+    )
 
 
 def test_ids_are_unique_and_links_lead_somewhere(decision):

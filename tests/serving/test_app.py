@@ -27,7 +27,7 @@ from untilt.errors import OptionError, UntiltError, WriteError
 from untilt.serving.collect import collect
 from untilt.serving.journal import Journal, JournalFullError
 from untilt.serving.options import Settings
-from untilt.serving.start import make_server
+from untilt.serving.start import _own_salt, make_server
 
 ROWS = [[0.1, 3.0], [0.9, 1.0], [0.5, 2.0]]
 ASKED = {"session": "s1", "query": "shoes", "documents": ["x", "y", "z"], "features": ROWS}
@@ -204,6 +204,52 @@ def test_other_paths_methods_and_types_are_refused(settings):
     assert [each.status for each in answers] == [404, 405, 415, 404, 404, 415]
     assert answers[1].headers["allow"] == "POST"
     assert all(each.error for each in answers)
+
+
+def test_every_path_says_which_method_it_takes(settings):
+    ways = {"POST": ("/rank", "/feedback", "/reload"),
+            "GET": ("/model", "/metrics", "/health", "/ready")}  # fmt: skip
+
+    async def talk(ask):
+        wrong = {"POST": "GET", "GET": "DELETE"}
+        return {
+            path: (taken, await ask(wrong[taken], path, ASKED))
+            for taken, paths in ways.items()
+            for path in paths
+        }
+
+    for path, (taken, answer) in with_server(settings(), talk).items():
+        assert answer.status == 405, path
+        assert taken in answer.headers["allow"].split(", "), path
+        assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_host_does_not_change_the_path_that_is_counted(settings):
+    async def talk(ask):
+        for host in ("[", "x/metrics?", "@"):
+            assert (await ask("POST", "/rank", ASKED, host=host)).status == 200
+        return (await ask("GET", "/metrics")).body.decode()
+
+    text = with_server(settings(), talk)
+    assert 'untilt_requests_total{path="/rank",status="200"} 3\n' in text
+    assert 'path="/metrics"' not in text
+
+
+def test_servers_that_start_at_once_have_one_salt(settings, tmp_path, monkeypatch):
+    """Both look for the file before either has written it."""
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.Path.exists", lambda _: False)
+        salts = {_own_salt(tmp_path) for _ in range(2)}
+    assert salts == {_own_salt(tmp_path)}
+    assert len(salts.pop()) == 32
+
+
+def test_a_ranker_with_one_name_for_two_features_is_refused(settings, files, tmp_path):
+    ranker = ut.load(files / "a.untilt")
+    ranker.feature_names_ = ("a", "a")
+    ranker.save(tmp_path / "twice.untilt")
+    with pytest.raises(OptionError, match="one name"):
+        make_server(settings(ranker=str(tmp_path / "twice.untilt")))
 
 
 def test_a_body_larger_than_it_says_or_too_slow_is_refused(settings):

@@ -150,6 +150,16 @@ def test_the_longest_silent_gives_way_to_a_new_one(talking, monkeypatch):
     assert gone >= 40
 
 
+def test_an_upgrade_is_answered_and_writes_nothing(talking, caplog, capfd):
+    async def talk(port):
+        upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        return await asked(port, HEALTH[:-2] + upgrade)
+
+    assert b"HTTP/1.1 " in talking(talk)[:20]
+    assert caplog.records == []
+    assert capfd.readouterr().err == ""
+
+
 def test_requests_in_one_piece_are_all_answered(talking):
     async def talk(port):
         async with connected(port) as (reader, writer):

@@ -4,6 +4,7 @@ import asyncio
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -32,6 +33,10 @@ def test_the_shop_learns_what_people_want(tmp_path):
             trained = (await ask("POST", "/demo/train", {})).json
             after = (await ask("GET", "/demo/state")).json
             page = await ask("GET", "/")
+            form = await ask("POST", "/demo/train", content_type="text/plain")
+            assert form.status == 415  # a page of another origin can send that
+            demo.server.settings = replace(demo.server.settings, loopback=True)
+            assert (await ask("GET", "/demo/state", host="rebind.evil.com")).status == 403
         return empty, refused, before, trained, after, page
 
     empty, refused, before, trained, after, page = asyncio.run(whole())
@@ -47,7 +52,11 @@ def test_the_shop_learns_what_people_want(tmp_path):
     assert page.status == 200
     # Nothing is fetched from elsewhere.
     assert set(re.findall(rb"https?://[\w.]+", page.body)) <= {b"http://www.w3.org"}
-    assert "default-src 'self'" in page.headers["content-security-policy"]
+    policy = page.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
+    # A browser refuses style attributes and handlers in tags under this policy.
+    assert not re.search(rb'<[^>]* (style|on\w+)="', page.body)
 
 
 async def readers(ask, shop, n):

@@ -9,11 +9,8 @@ from sklearn.isotonic import IsotonicRegression
 
 import untilt as ut
 from untilt.errors import OptionError
-from untilt.serving.explore import (
-    SessionTable,
-    fit_relevance,
-    parse_exploration,
-)
+from untilt.serving.explore import fit_relevance, parse_exploration
+from untilt.serving.shared import SessionTable
 
 KINDS = ("swap-adjacent:0.2", "pivot:0.3:4", "shuffle-top-3:0.25", "swaps:1-2=0.1,2-5=0.2")
 
@@ -32,7 +29,9 @@ def test_shares_of_sessions_are_the_probabilities(text):
 @pytest.mark.parametrize("text", KINDS)
 def test_the_order_repeats_and_no_document_moves_further_than_stated(text):
     exploration = parse_exploration(text, salt="a")
-    most = {arm.name: arm.moves for arm in exploration.arms}
+    most = {
+        arm.name: arm.swap[1] - arm.swap[0] if arm.swap else arm.top - 1 for arm in exploration.arms
+    }
     for i in range(2_000):
         drawn = exploration.draw(f"{i}", 7)
         assert drawn == exploration.draw(f"{i}", 7)
@@ -177,7 +176,7 @@ def test_a_list_takes_no_part_where_the_table_cannot_be_used(tmp_path, monkeypat
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("untilt.serving.explore.write_at", full)
+        patch.setattr("untilt.serving.shared.write_at", full)
         assert not table.takes_part("new", ("q",))
     assert table.takes_part("new", ("q",))
     table.close()

@@ -13,6 +13,7 @@ def test_nothing_acknowledged_is_lost_by_a_kill(tmp_path, kills):
     assert tally.events_acknowledged > 0
     assert (tally.lists_lost, tally.events_lost) == (0, 0), tally
     assert (tally.counted_twice, tally.changed) == (0, 0), tally
+    assert tally.lists_refused_and_found == 0, tally
     assert tally.lists_acknowledged <= tally.lists_found <= tally.lists_sent
     assert tally.events_acknowledged <= tally.events_found <= tally.events_sent
     # The folder of the killed server serves the next one, which ends well.

@@ -1,5 +1,7 @@
 """`make torture KILLS=100 SEED=0`: SIGKILL at random moments, full disks, read-only folders.
 
+Also two commands at once, and power cuts on a disk that forgets what was not synced.
+
 python -m tests.torture --kills 100 --seed 0
 """
 
@@ -11,9 +13,10 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.torture.places import closed_places
+from tests.torture.places import Place, closed_places, two_at_once
 from tests.torture.runner import torture
 from tests.torture.scenarios import SCENARIOS, make_inputs
+from tests.torture.test_power import PROMISES, cut
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,6 +38,9 @@ def main() -> int:
         only=tuple(given.only or ()), tell=tell,
     )  # fmt: skip
     places = closed_places(given.out / "inputs", given.out / "places", tuple(given.only or ()))
+    places += two_at_once(given.out / "inputs", given.out / "places", tuple(given.only or ()))
+    if not given.only:
+        places += power_cuts(given.out / "power")
     for place in places:
         tell(f"{place.name:<40}{place.how:<28}{place.problem or 'ok'}")
     told = {
@@ -51,6 +57,17 @@ def main() -> int:
     tell(f"{told['seconds']} s, seed {given.seed}; {given.out / 'torture.json'}")
     bad = [tally for tally in tallies.values() if tally.problems]
     return int(bool(bad or [place for place in places if place.problem]))
+
+
+def power_cuts(folder: Path) -> list[Place]:
+    """Every promise, cut at each step; where syncs do nothing, each must break."""
+    found = []
+    for promise in PROMISES:
+        steps, broken = cut(promise, folder / promise.__name__)
+        _, seen = cut(promise, folder / f"{promise.__name__}-lies", lies=True)
+        problem = f"{broken[0]!r}" if broken else None if seen else "held without any sync"
+        found.append(Place(f"{promise.__name__}, power cut", f"at {steps} steps", problem))
+    return found
 
 
 def tell(text: str) -> None:

@@ -1,5 +1,8 @@
 """Places that cannot be written to: a full disk, a read-only folder. A sentence, and nothing lost.
 
+And a folder that two commands write to at once: each ends well or is refused, and the result is
+that of one.
+
 A small tmpfs where this process may mount one, else a limit on the size of files; a read-only
 tmpfs where it may, else a folder without the right to write (which does not bind root).
 """
@@ -39,6 +42,47 @@ def closed_places(inputs: Path, folder: Path, only: tuple[str, ...] = ()) -> lis
             (base / "out").mkdir(parents=True)
             how, problem = _tried(scenario, inputs, old, base, place)
             tried.append(Place(f"{scenario.name}, {what}", how, problem))
+    return tried
+
+
+def two_at_once(inputs: Path, folder: Path, only: tuple[str, ...] = ()) -> list[Place]:
+    """Every command, or some, beside itself over an older result; then once more alone."""
+    tried = []
+    for scenario in (each for each in SCENARIOS.values() if not only or each.name in only):
+        own = folder / "at-once" / scenario.name.replace(" ", "-")
+        shutil.rmtree(own, ignore_errors=True)
+        out, temp = own / "out", own / "temp"
+        shutil.copytree(_older_result(scenario, inputs, own), out)
+        others, words = foreign(out), scenario.command(inputs, out)
+        both = [
+            subprocess.Popen(
+                words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                env=environment(temp),
+            )
+            for _ in range(2)
+        ]  # fmt: skip
+        said = [each.communicate(timeout=PATIENCE)[1] for each in both]
+        codes = [each.returncode for each in both]
+        alone = subprocess.run(words, capture_output=True, env=environment(temp), check=False)
+        wanted = own / "wanted"
+        wanted.mkdir()
+        subprocess.run(
+            scenario.command(inputs, wanted), capture_output=True, env=environment(temp), check=True
+        )
+        wrong = {
+            f"codes {codes}": 0 not in codes,
+            **{
+                _answered_badly(code, text, by_script=scenario.says_ready): True
+                for code, text in zip(codes, said, strict=True)
+                if code
+            },
+            "not so once more": alone.returncode != 0,
+            "files of others were touched": foreign(out) != others,
+            "other than that of one": contents(out) != contents(wanted),
+        }
+        problem = "; ".join(what for what, is_so in wrong.items() if is_so and what) or None
+        how = "one was refused" if any(codes) else "both ended well"
+        tried.append(Place(f"{scenario.name}, two at once", how, problem))
     return tried
 
 

@@ -7,8 +7,10 @@ that would not miss `fsync` says nothing about power cuts.
 import asyncio
 import errno
 import os
+import shutil
 import sys
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -16,13 +18,17 @@ import pytest
 from tests.serving.asking import saved_ranker
 from tests.serving.test_collect import DAY, MONDAY, clicked, shown
 from tests.torture.power import Forgetful, failing
+from tests.wall.judging import without_pages
 
 import untilt as ut
+from untilt._core import codec
 from untilt._core.files import append_line, clear_unfinished, replacing, replacing_all
+from untilt._core.store import Entry, Store
 from untilt.errors import WriteError
 from untilt.serving.collect import collect
 from untilt.serving.journal import Journal, SegmentRead, payloads, segments
 from untilt.serving.wire import pack
+from untilt.workflow.folder import KIND, VERSION, RunFolder
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="names of open files")
 OLD, NEW = {"a": b"old a" * 9, "b": b"old b"}, {"a": b"new a", "b": b"new b" * 5}
@@ -107,6 +113,51 @@ def saved(root, done):
     return work, look
 
 
+def run_folder(root, done):
+    """`untilt run`: the files of a finished step are whole; all results, once it returned."""
+    log = small_log(root.parent / "inputs")
+
+    def work():
+        small_run(log, root)
+        done.append(whole(root))
+
+    def look(left):
+        place = RunFolder(left)
+        for path in place.steps.glob("[!.]*.json"):
+            plain = codec.read_file(path, again="")
+            entry = codec.unsealed(plain, Entry, kind=KIND, version=VERSION, where="", again="",
+                                   strict=True)  # fmt: skip
+            store = Store(place.steps, KIND, VERSION, root=left)
+            assert store.damaged(entry, [left / each.place for each in entry.files]) is None
+        found = whole(left)
+        # Pages are not made here, so theirs is empty.
+        assert [name for name, data in found.items() if not data and "report" not in name] == []
+        assert not done or found == done[0]
+
+    return work, look
+
+
+def small_log(folder):
+    judged = ut.make_judged(n_queries=60, n_features=4, seed=5)
+    return ut.simulate_to_parquet(judged, folder, "harvest", n_sessions=3000, seed=5, n_threads=1)
+
+
+def small_run(log, folder):
+    with without_pages():
+        return ut.run(
+            log.log, folder, documents=log.documents, trees=2, threads=1, method=["linear"], folds=1
+        )
+
+
+def whole(folder):
+    """The bytes of all files that count."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != "lock" and ".untilt-" not in str(path)
+    }
+
+
 def found_in(folder):
     return [each for path in segments(folder) for each in payloads(path, SegmentRead(path))]
 
@@ -170,27 +221,14 @@ def collected(root, done):
     return work, look
 
 
-PROMISES = (one_file, files_together, lines, saved, journal, collected)
+PROMISES = (one_file, files_together, lines, saved, run_folder, journal, collected)
 
 
-@pytest.mark.parametrize("promise", PROMISES, ids=lambda each: each.__name__)
-def test_a_power_cut_takes_nothing_that_was_promised(tmp_path, promise):
-    root, done = tmp_path / "disk", []
-    root.mkdir()
+def cut(promise, folder, *, lies=False):
+    """(moments at which the power is cut, moments at which the promise was broken)."""
+    root, done, broken = folder / "disk", [], []
+    root.mkdir(parents=True)
     work, look = promise(root, done)
-    disk = Forgetful(root, tmp_path / "left", look)
-    with disk.watching():
-        work()
-    assert done
-    assert disk.steps > 4
-
-
-@pytest.mark.parametrize("promise", PROMISES, ids=lambda each: each.__name__)
-def test_without_syncs_every_promise_is_seen_to_break(tmp_path, promise):
-    root, done = tmp_path / "disk", []
-    root.mkdir()
-    work, look = promise(root, done)
-    broken = []
 
     def seen(left):
         try:
@@ -198,9 +236,43 @@ def test_without_syncs_every_promise_is_seen_to_break(tmp_path, promise):
         except (AssertionError, OSError, ValueError) as error:
             broken.append(error)
 
-    with Forgetful(root, tmp_path / "left", seen, lies=True).watching():
+    disk = Forgetful(root, folder / "left", seen, lies=lies)
+    with disk.watching():
         work()
-    assert broken
+    assert done
+    return disk.steps, broken
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda each: each.__name__)
+def test_a_power_cut_takes_nothing_that_was_promised(tmp_path, promise):
+    steps, broken = cut(promise, tmp_path)
+    assert broken == []
+    assert steps > 4
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda each: each.__name__)
+def test_without_syncs_every_promise_is_seen_to_break(tmp_path, promise):
+    assert cut(promise, tmp_path, lies=True)[1]
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_after_a_power_cut(tmp_path):
+    root, kept, looks = tmp_path / "disk", [], []
+    root.mkdir()
+    log = small_log(tmp_path / "inputs")
+
+    def look(left):
+        looks.append(left)
+        if len(looks) % 150 == 0:
+            kept.append(tmp_path / f"kept-{len(looks)}")
+            shutil.copytree(left, kept[-1])
+
+    with Forgetful(root, tmp_path / "left", look).watching():
+        plain = replace(small_run(log, root).decision, provenance=None)
+    assert len(kept) > 1
+    for folder in kept:
+        assert replace(small_run(log, folder).decision, provenance=None) == plain
+        assert (folder / "bias.json").read_bytes() == (root / "bias.json").read_bytes()
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])

@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from tests.torture.places import closed_places
+from tests.torture.places import closed_places, two_at_once
 from tests.torture.runner import Reference, TortureError, _check_equal, _check_not_mixed, torture
 from tests.torture.scenarios import foreign, make_inputs, meaning, put_foreign
 
@@ -27,6 +27,11 @@ def test_killed_and_started_again(name, inputs, tmp_path):
 def test_a_full_and_a_read_only_disk_get_a_sentence(inputs, tmp_path):
     places = closed_places(inputs, tmp_path, only=("save",))
     assert [place.problem for place in places] == [None, None]
+
+
+@pytest.mark.slow
+def test_two_at_once_leave_the_result_of_one(inputs, tmp_path):
+    assert [place.problem for place in two_at_once(inputs, tmp_path, only=("save",))] == [None]
 
 
 def test_the_runner_sees_what_goes_wrong(tmp_path):

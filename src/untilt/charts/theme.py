@@ -7,8 +7,10 @@ variables, so dark, light and print need no second drawing; in a file they are t
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -189,6 +191,12 @@ def inline_library() -> str:
     """The script that draws charts, to stand inside a page."""
     # The end of a script would end ours; a backslash changes nothing inside JavaScript's strings.
     return re.sub(r"</(script)", r"<\\/\1", vega_library(), flags=re.IGNORECASE)
+
+
+def hashes_of(*texts: str) -> str:
+    """How a Content-Security-Policy names these scripts or styles, as they stand in their tags."""
+    digests = (b64encode(sha256(each.encode()).digest()).decode() for each in texts)
+    return " ".join(f"'sha256-{each}'" for each in digests) or "'none'"
 
 
 def check_chart_path(path: Path) -> None:

@@ -30,7 +30,7 @@ from untilt.auditing import audit_view
 from untilt.auditing.audit import Audit
 from untilt.auditing.audit_view import count_table
 from untilt.charts.convert import Call, ChartsNotDrawnError, can_convert, converted
-from untilt.charts.theme import PAGE, SHAPES, css_variables, inline_library
+from untilt.charts.theme import PAGE, SHAPES, css_variables, hashes_of, inline_library
 from untilt.evaluation import estimate_view
 from untilt.evaluation.estimate_view import MANY
 from untilt.evaluation.results import SystemDifference
@@ -347,10 +347,10 @@ def _small_print(answer: Answer, scale: str) -> str:
 
 
 STATIC_WIDTH = 660  # of the drawing that stands in print and where scripts do not run
-# Vega compiles its expressions with Function(), hence unsafe-eval; data: is for its cursors.
+# Only our own scripts run; page.js has Vega interpret its expressions. data: is for its cursors.
 POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
-    "img-src data:; base-uri 'none'; form-action 'none'"
+    "default-src 'none'; script-src {}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+    "form-action 'none'"
 )
 
 
@@ -381,6 +381,7 @@ def rendered(
     figures = [figure for section in sections for figure in section.figures]
     with debug_mode(False):  # no check of each piece by its schema, half of the time; tests do that
         library, drawings = _drawn(figures)
+        scripts = (library, _file("page.js")) if library else ()
         return (
             _environment()
             .get_template("page.html.j2")
@@ -392,11 +393,11 @@ def rendered(
                 sections=sections,
                 about=about,
                 style=css_variables() + _file("style.css"),
-                script=_file("page.js") if library else "",
+                scripts=scripts,
                 library=library,
                 drawings=drawings,
                 config=PAGE.config(),
-                policy=POLICY,
+                policy=POLICY.format(hashes_of(*(f"\n{each}\n" for each in scripts))),
                 version=__version__,
             )
         )

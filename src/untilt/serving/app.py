@@ -25,39 +25,21 @@ from untilt._core.arrays import FloatArray
 from untilt.bias.given import Examination
 from untilt.errors import UntiltError, WriteError
 from untilt.evaluation.live import team_draft
-from untilt.serving.explore import INTERLEAVED, NOT_DRAWN, Drawn, Exploration, SessionTable, uniform
-from untilt.serving.journal import Journal, JournalFullError, tell
-from untilt.serving.metrics import Counters
+from untilt.serving import wire
+from untilt.serving.explore import INTERLEAVED, NOT_DRAWN, Drawn, Exploration, uniform
+from untilt.serving.journal import Journal, tell
 from untilt.serving.models import Candidates, FeatureTable, Model, Models, candidates_of
 from untilt.serving.options import Settings
-from untilt.serving.wire import (
-    CLICK,
-    JSON,
-    MOST_DECLARED,
-    MOST_LABELS,
-    MOST_NAMES,
-    MOST_SHOWN,
-    FeedbackRequest,
-    Names,
-    RankRequest,
-    RankResponse,
-    RequestError,
-    Shown,
-    checked_event,
-    decode,
-    encode,
-    hashed,
-    kind_of,
-    new_list_id,
-    pack,
-    plain_ids,
-)
+from untilt.serving.shared import Counters, Family, SessionTable
+from untilt.serving.wire import JSON, RequestError, Shown
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _LOOPBACK = re.compile(r"(127\.0\.0\.1|\[::1\]|localhost)(:[0-9]+)?", re.IGNORECASE)
 STOP_SECONDS = 5.0  # for the disk, once the last request was answered
 T = TypeVar("T")
-Answer = Callable[[Request], Awaitable[Response]]
+Answer = Callable[..., Awaitable[Any]]
+_HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+_NO_PATH = "there is no such path: /rank, /feedback, /health, /ready, /model, /metrics, /reload."
 
 
 class Server:
@@ -74,7 +56,7 @@ class Server:
         token: str | None = None,
     ) -> None:
         self.models, self.settings, self.exploration = models, settings, exploration
-        self.curve, self.table, self.token = curve, table, token
+        self.table, self.token = table, token
         folder = Path(settings.log)
         arms = [arm.name for arm in exploration.arms] + ["base"] * bool(exploration)
         self.journal = Journal(folder)
@@ -84,21 +66,23 @@ class Server:
         self.stopping = False
         self.started = time.time()
         self._watching: asyncio.Task[None] | None = None
-        self._thetas: dict[int, FloatArray] = {}
+        self._theta: FloatArray | None = None
+        if curve is not None:
+            known = len(getattr(curve, "examination", range(wire.MOST_SHOWN)))
+            # Below the last known position: as there, so that nothing seems to be lost or gained.
+            positions = np.minimum(np.arange(1, wire.MOST_SHOWN + 1), known)
+            self._theta = np.asarray(curve.at(positions), float)
         self._names: dict[str, tuple[str, ...]] = {}  # of features, declared in the journal
-        self._labels = {CLICK}
-        self._journal_seen = (0, 0)
-        self._models_seen = (0, 0)
+        self._labels = {wire.CLICK}
+        self._seen: dict[str, int] = {}
 
     # The way of a list.
 
-    async def rank(self, request: Request) -> Response:
+    async def rank(self, body: bytes, kind: str) -> wire.RankResponse:
         """POST /rank."""
-        kind = kind_of(request.headers.get("content-type"))
-        body = await self._body(request)
         start = time.perf_counter()
-        wanted: RankRequest = decode(body, kind, RankRequest)
-        session, query = plain_ids([wanted.session, wanted.query], "session or query")
+        wanted: wire.RankRequest = wire.decode(body, kind, wire.RankRequest)
+        session, query = wire.plain_ids([wanted.session, wanted.query], "session or query")
         documents, size = self._checked(wanted)
         model = self.models.answering(session)
         candidates = candidates_of(
@@ -123,23 +107,24 @@ class Server:
             list_id="", time=0, session=session, query=query, documents=shown, model=digest,
             ranker=drawn.ranker, probability=drawn.probability, teams=teams, shadow=shadow,
             experiment="" if drawn in (NOT_DRAWN, INTERLEAVED) else self.exploration.text,
-            shadow_model="" if shadow is None else _digest_of(self.models.candidate),
+            shadow_model="" if shadow is None else getattr(self.models.candidate, "digest", ""),
         )  # fmt: skip
-        self._count(candidates, model)
+        if model is not self.models.current:
+            self.counters.add("untilt_candidate_lists_total")
+        self.counters.add("untilt_unknown_documents_total", (candidates.known or ()).count(False))
         logged = await self._log(record, candidates, order)
         self.counters.ranked(time.perf_counter() - start, drawn.ranker, len(documents))
-        answer = RankResponse(logged, [wanted.documents[i] for i in order], drawn.ranker, digest)
-        return Response(encode(answer, kind), media_type=kind)
+        return wire.RankResponse(logged, [wanted.documents[i] for i in order], drawn.ranker, digest)
 
-    def _checked(self, wanted: RankRequest) -> tuple[list[str], int]:
+    def _checked(self, wanted: wire.RankRequest) -> tuple[list[str], int]:
         n, most = len(wanted.documents), self.settings.most_documents
         if n > most:
             raise RequestError(f"a request must have 1 to {most:,} documents. Got {n:,}.")
         size = n if wanted.size is None else wanted.size
-        documents = plain_ids(wanted.documents, "a document's id")
+        documents = wire.plain_ids(wanted.documents, "a document's id")
         if len(set(documents)) < n:
             raise RequestError("each document must stand in a request once.")
-        return documents, min(size, n, MOST_SHOWN)
+        return documents, min(size, n, wire.MOST_SHOWN)
 
     def _explored(
         self, session: str, query: str, documents: list[str], scores: FloatArray, model: Model
@@ -148,7 +133,7 @@ class Server:
         exploration, n = self.exploration, len(documents)
         if not exploration or n < 2:
             return NOT_DRAWN
-        theta = self._theta(n)
+        theta = None if self._theta is None else self._theta[:n]
         gamma = None if model.relevance is None else model.relevance.of(scores)
         if not exploration.is_affordable(n, theta, gamma):
             self.counters.add("untilt_capped_total")
@@ -158,20 +143,10 @@ class Server:
         self.counters.add("untilt_expected_loss_clicks_total", exploration.cost(n, theta, gamma))
         return exploration.draw(session, n)
 
-    def _theta(self, n: int) -> FloatArray | None:
-        if self.curve is None:
-            return None
-        if n not in self._thetas:
-            known = len(getattr(self.curve, "examination", range(n)))
-            # Below the last known position: as there, so that nothing seems to be lost or gained.
-            positions = np.minimum(np.arange(1, n + 1), known)
-            self._thetas[n] = np.asarray(self.curve.at(positions), float)
-        return self._thetas[n]
-
     def _shadow(self, candidates: Candidates, order: list[int]) -> list[int] | None:
         """Positions that the candidate would have given to what is shown, in its order."""
         candidate = self.models.candidate
-        if candidate is None or not self.models.shadow:
+        if candidate is None or not self.settings.shadow:
             return None
         theirs, _ = _ordered(candidate, candidates)
         place = {document: position for position, document in enumerate(theirs, start=1)}
@@ -179,17 +154,10 @@ class Server:
         self.counters.add("untilt_shadow_same_first_total", float(theirs[0] == order[0]))
         return [place[document] for document in order]
 
-    def _count(self, candidates: Candidates, model: Model) -> None:
-        if model is not self.models.current:
-            self.counters.add("untilt_candidate_lists_total")
-        if candidates.known is not None:
-            unknown = candidates.known.count(False)
-            self.counters.add("untilt_unknown_documents_total", unknown)
-
     async def _log(self, record: Shown, candidates: Candidates, order: list[int]) -> str | None:
         """The id of the list once it is on the disk; None where the disk refuses."""
         record.time = time.time_ns() // 1000
-        record.list_id = new_list_id(
+        record.list_id = wire.new_list_id(
             record.time, record.session, record.query, record.model, record.ranker,
             *record.documents,
         )  # fmt: skip
@@ -197,8 +165,8 @@ class Server:
             record.names = self._declared(candidates.names)
             record.features = candidates.values[order].astype("<f4").tobytes()
         try:
-            await asyncio.wait_for(self.journal.append(pack(record)), self.settings.timeout)
-        except (WriteError, JournalFullError):
+            await asyncio.wait_for(self.journal.append(wire.pack(record)), self.settings.timeout)
+        except WriteError:
             # Readers get their list all the same: a search must not stop because a disk is full.
             self.counters.add("untilt_unlogged_lists_total")
             return None
@@ -214,29 +182,28 @@ class Server:
         Others are bounded, all together: they are held in memory, written into each segment, and
         each becomes a column.
         """
-        key = hashed(*names)
+        key = wire.hashed(*names)
         if key not in self._names:
             others = {**self._names, key: names}
             for model in self.models.all:
-                others.pop(hashed(*model.names), None)
+                others.pop(wire.hashed(*model.names), None)
             sent = [name for each in others.values() for name in each]
-            if sum(map(len, sent)) > MOST_DECLARED or len(set(sent)) > MOST_NAMES:
+            if sum(map(len, sent)) > wire.MOST_DECLARED or len(set(sent)) > wire.MOST_NAMES:
                 raise RequestError(
                     "too many different lists of feature names were sent to this server. Send them "
                     "always in one order."
                 )
             self._names[key] = names
-            self.journal.declare(key, pack(Names(key, list(names))))
+            self.journal.declare(key, wire.pack(wire.Names(key, list(names))))
         return key
 
-    async def feedback(self, request: Request) -> Response:
+    async def feedback(self, body: bytes, kind: str) -> dict[str, int]:
         """POST /feedback: answered once every event is on the disk."""
-        kind = kind_of(request.headers.get("content-type"))
-        wanted: FeedbackRequest = decode(await self._body(request), kind, FeedbackRequest)
+        wanted: wire.FeedbackRequest = wire.decode(body, kind, wire.FeedbackRequest)
         now = time.time_ns() // 1000
-        kept = [pack(checked_event(event, now)) for event in wanted.events]
+        kept = [wire.pack(wire.checked_event(event, now)) for event in wanted.events]
         labels = self._labels | {event.label for event in wanted.events}
-        if len(labels) > MOST_LABELS or not labels <= set(self.settings.labels or labels):
+        if len(labels) > wire.MOST_LABELS or not labels <= set(self.settings.labels or labels):
             raise RequestError(
                 f"this server takes the labels {', '.join(self.settings.labels or self._labels)}. "
                 "Name others when it starts: --label NAME."
@@ -244,70 +211,70 @@ class Server:
         self._labels = labels
         try:
             await asyncio.wait_for(self.journal.append(*kept), self.settings.timeout)
-        except (WriteError, JournalFullError, TimeoutError):
+        except (WriteError, TimeoutError):
             raise RequestError(
                 "the events could not be written to the disk. Send them again later.", status=503
             ) from None
         self.counters.add("untilt_events_total", len(kept))
-        return Response(encode({"accepted": len(kept)}, kind), media_type=kind)
+        return {"accepted": len(kept)}
 
     # What a server says of itself.
 
-    async def health(self, _request: Request) -> Response:
+    async def health(self) -> dict[str, str]:
         """GET /health: the process answers."""
-        return Response(encode({"status": "ok"}, JSON), media_type=JSON)
+        return {"status": "ok"}
 
-    async def ready(self, _request: Request) -> Response:
+    async def ready(self) -> dict[str, str]:
         """GET /ready: it can rank; 503 while it stops."""
         if self.stopping:
             raise RequestError("the server is stopping.", status=503)
-        return Response(encode({"status": "ready"}, JSON), media_type=JSON)
+        return {"status": "ready"}
 
-    async def model(self, _request: Request) -> Response:
+    async def model(self) -> dict[str, Any]:
         """GET /model: which rankers answer, and how."""
-        models, exploration = self.models, self.exploration
-        told = {
+        models, settings = self.models, self.settings
+        return {
             "current": models.current.described(),
             "candidate": None if models.candidate is None else models.candidate.described(),
-            "share": models.share,
-            "interleave": models.interleave,
-            "shadow": models.shadow,
-            "explore": exploration.text,
-            "most_lost": exploration.most_lost,
+            "share": settings.share,
+            "interleave": settings.interleave,
+            "shadow": settings.shadow,
+            "explore": self.exploration.text,
+            "most_lost": settings.most_lost,
             "problem": models.problem,
         }
-        return Response(encode(told, JSON), media_type=JSON)
 
-    async def metrics(self, _request: Request) -> Response:
+    async def metrics(self) -> Response:
         """GET /metrics: the text format of Prometheus."""
         self._catch_up()
-        models = self.models
-        gauges = {
-            "untilt_requests_under_way": ("Of the worker that answered.", float(self.under_way)),
-            "untilt_journal_pending_bytes": (
-                "Bytes that wait for the disk, of the worker that answered.",
-                float(self.journal.pending_bytes),
-            ),
-            "untilt_start_time_seconds": ("When the worker that answered began.", self.started),
-            f'untilt_model_info{{model="{models.current.digest}"}}': ("The current ranker.", 1.0),
-        }
+        mine = "of the worker that answered."
+        gauges: list[Family] = [
+            (f"untilt_{name}", "gauge", text, {labels: float(value)})
+            for name, text, labels, value in (
+                ("requests_under_way", f"Requests {mine}", "", self.under_way),
+                ("journal_pending_bytes", f"Bytes that wait for the disk, {mine}", "",
+                 self.journal.pending_bytes),
+                ("start_time_seconds", f"Start {mine}", "", self.started),
+                ("model_info", "The current ranker.",
+                 f'{{model="{self.models.current.digest}"}}', 1),
+            )
+        ]  # fmt: skip
         return Response(self.counters.text(gauges), media_type="text/plain; version=0.0.4")
 
     def _catch_up(self) -> None:
         """Add what the journal and the rankers counted since the last time."""
-        journal, models = self.journal, self.models
-        now, before = (journal.written_bytes, journal.syncs), self._journal_seen
-        self.counters.add("untilt_journal_bytes_total", now[0] - before[0])
-        self.counters.add("untilt_journal_syncs_total", now[1] - before[1])
-        self._journal_seen = now
-        now, before = (models.reloads, models.failures), self._models_seen
-        self.counters.add("untilt_reloads_total", now[0] - before[0])
-        self.counters.add("untilt_reload_failures_total", now[1] - before[1])
-        self._models_seen = now
+        now = {
+            "untilt_journal_bytes_total": self.journal.written_bytes,
+            "untilt_journal_syncs_total": self.journal.syncs,
+            "untilt_reloads_total": self.models.reloads,
+            "untilt_reload_failures_total": self.models.failures,
+        }
+        for name, value in now.items():
+            self.counters.add(name, value - self._seen.get(name, 0))
+        self._seen = now
 
-    async def reload(self, request: Request) -> Response:
+    async def reload(self, _body: bytes, _kind: str) -> dict[str, Any]:
         """POST /reload: look at the rankers' files now. The request says nothing of paths."""
-        kind_of(request.headers.get("content-type"))
         changed = None
         with suppress(TimeoutError):
             changed = await _beside(self.models.reload, self.settings.timeout)
@@ -318,26 +285,65 @@ class Server:
                 f"the ranker was not replaced, the old one answers: {self.models.problem}",
                 status=500,
             )
-        told = {"changed": changed, "model": self.models.current.digest}
-        return Response(encode(told, JSON), media_type=JSON)
+        return {"changed": changed, "model": self.models.current.digest}
 
     # Limits.
 
+    def route(
+        self, path: str, answer: Answer, *, method: str = "GET", open_to_all: bool = False
+    ) -> Route:
+        """A path, with all that is around its answer: room, token, format, errors, counters.
+
+        A POST is answered from its body and the format of that; a GET from nothing.
+        """
+
+        async def answered(request: Request) -> Response:
+            is_post = method == "POST"
+            if is_post and self.under_way >= self.settings.at_once:
+                self.counters.add("untilt_refused_total")
+                return _refusal(503, "too many requests are under way. Send it again later.")
+            self.under_way += is_post
+            try:
+                if not open_to_all:
+                    self._check_token(request)
+                kind = wire.kind_of(request.headers.get("content-type")) if is_post else JSON
+                given = (await self._body(request), kind) if is_post else ()
+                found = await answer(*given)
+                return found if isinstance(found, Response) else _response(found, kind)
+            except RequestError as error:
+                return _refusal(error.status, error.text)
+            except UntiltError as error:
+                return _refusal(400, str(error))
+            finally:
+                self.under_way -= is_post
+
+        async def counted(request: Request) -> Response:
+            response = await answered(request)
+            self.counters.request(path, response.status_code)
+            return response
+
+        return Route(path, counted, methods=[method])
+
     async def _body(self, request: Request) -> bytes:
+        parts, size = [], 0
         most, seconds = self.settings.most_body, self.settings.timeout
-        told = request.headers.get("content-length", "")
-        if told.isdigit() and int(told) > most:
-            raise RequestError(f"a body may have {most:,} bytes. Got {int(told):,}.", status=413)
         try:
-            return await asyncio.wait_for(_read(request, most), seconds)
+            async with asyncio.timeout(seconds):
+                async for part in request.stream():
+                    size += len(part)
+                    if size > most:
+                        raise RequestError(f"a body may have {most:,} bytes. Got more.", status=413)
+                    parts.append(part)
         except TimeoutError:
             raise RequestError(
                 f"the body did not arrive within {seconds:g} seconds.", status=408
             ) from None
+        except ClientDisconnect:
+            raise RequestError("the connection ended before the body did.") from None
+        return b"".join(parts)
 
     def _check_token(self, request: Request) -> None:
-        token = self.token
-        if token is None:
+        if self.token is None:
             host = request.headers.get("host", LOOPBACK[0])
             if self.settings.loopback and not _LOOPBACK.fullmatch(host):
                 # A page whose name leads to this machine would come by its reader's browser.
@@ -347,41 +353,11 @@ class Server:
                 )  # fmt: skip
             return
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        right = hmac.compare_digest(given.encode(), token.encode())
+        right = hmac.compare_digest(given.encode(), self.token.encode())
         if scheme.lower() != "bearer" or not right:
             raise RequestError(
                 "this server asks for its token: Authorization: Bearer TOKEN.", status=401
             )
-
-    def with_limits(
-        self, answer: Answer, *, open_to_all: bool = False, counted: bool = True
-    ) -> Answer:
-        """The answer with everything around it: token, room, errors as sentences, counters."""
-
-        async def with_limits(request: Request) -> Response:
-            response = await self._answered(request, answer, open_to_all, counted)
-            self.counters.request(request.scope["path"], response.status_code)
-            return response
-
-        return with_limits
-
-    async def _answered(
-        self, request: Request, answer: Answer, open_to_all: bool, counted: bool
-    ) -> Response:
-        if counted and self.under_way >= self.settings.at_once:
-            self.counters.add("untilt_refused_total")
-            return _refusal(503, "too many requests are under way. Send it again later.")
-        self.under_way += counted
-        try:
-            if not open_to_all:
-                self._check_token(request)
-            return await answer(request)
-        except RequestError as error:
-            return _refusal(error.status, error.text)
-        except UntiltError as error:
-            return _refusal(400, str(error))
-        finally:
-            self.under_way -= counted
 
     # From start to stop.
 
@@ -431,24 +407,15 @@ async def _beside(work: Callable[[], T], seconds: float) -> T:
         return await done
 
 
-async def _read(request: Request, most: int) -> bytes:
-    parts, size = [], 0
-    try:
-        async for part in request.stream():
-            size += len(part)
-            if size > most:
-                raise RequestError(f"a body may have {most:,} bytes. Got more.", status=413)
-            parts.append(part)
-    except ClientDisconnect:
-        raise RequestError("the connection ended before the body did.") from None
-    return b"".join(parts)
+def _response(
+    value: Any, kind: str = JSON, status: int = 200, more: Mapping[str, str] | None = None
+) -> Response:
+    return Response(wire.encode(value, kind), status, {**_HEADERS, **(more or {})}, kind)
 
 
 def _refusal(status: int, text: str, more: Mapping[str, str] | None = None) -> Response:
     headers = {503: {"Retry-After": "1"}, 401: {"WWW-Authenticate": "Bearer"}}.get(status, more)
-    return Response(
-        encode({"error": text}, JSON), status_code=status, media_type=JSON, headers=headers
-    )
+    return _response({"error": text}, JSON, status, headers)
 
 
 def _ordered(model: Model, candidates: Candidates) -> tuple[list[int], FloatArray]:
@@ -465,10 +432,6 @@ def _ordered(model: Model, candidates: Candidates) -> tuple[list[int], FloatArra
     return order.tolist(), scores[order]
 
 
-def _digest_of(model: Model | None) -> str:
-    return "" if model is None else model.digest
-
-
 def make_app(server: Server, *, more: Sequence[Route] = ()) -> Starlette:
     """The ASGI application of a server, with further routes."""
     from starlette.middleware import Middleware
@@ -482,23 +445,17 @@ def make_app(server: Server, *, more: Sequence[Route] = ()) -> Starlette:
                 allow_headers=["authorization", "content-type"],
             )
         )  # fmt: skip
-    guard = server.with_limits
     routes = [
-        *(Route(f"/{answer.__name__}", guard(answer), methods=["POST"])
+        *(server.route(f"/{answer.__name__}", answer, method="POST")
           for answer in (server.rank, server.feedback, server.reload)),
-        *(Route(f"/{answer.__name__}", guard(answer, counted=False), methods=["GET"])
-          for answer in (server.model, server.metrics)),
-        *(Route(f"/{answer.__name__}", guard(answer, open_to_all=True, counted=False),
-                methods=["GET"]) for answer in (server.health, server.ready)),
+        *(server.route(f"/{answer.__name__}", answer) for answer in (server.model, server.metrics)),
+        *(server.route(f"/{answer.__name__}", answer, open_to_all=True)
+          for answer in (server.health, server.ready)),
         *more,
     ]  # fmt: skip
 
     async def lost(_request: Request, error: Any) -> Response:
-        told = {
-            404: "there is no such path: /rank, /feedback, /health, /ready, /model, /metrics, "
-            "/reload.",
-            405: "this path takes another method.",
-        }
+        told = {404: _NO_PATH, 405: "this path takes another method."}
         text = told.get(error.status_code, str(error.detail))
         return _refusal(error.status_code, text, error.headers)
 

@@ -15,7 +15,7 @@ and neither stops the others. One `collect` at a time works on a folder.
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -32,21 +32,9 @@ from untilt._core.progress import progress, track
 from untilt.bias.experiments.assignment import BASE
 from untilt.data.read.database import arrow_reader, literal, open_database, quoted
 from untilt.errors import FileFormatError, OptionError, UntiltError, check_choice
+from untilt.serving import wire
 from untilt.serving.explore import parse_exploration
 from untilt.serving.journal import SegmentRead, mended, moved_aside, payloads, removed, segments
-from untilt.serving.wire import (
-    CLICK,
-    LABEL,
-    MOST_LABELS,
-    MOST_NAMES,
-    TAKEN,
-    Feedback,
-    Names,
-    Shown,
-    day_of,
-    list_day,
-    unpack,
-)
 
 RULES = {"any": "max(CAST(value > 0 AS DOUBLE))", "sum": "sum(value)", "max": "max(value)",
          "last": "arg_max(value, (time, event))"}  # fmt: skip
@@ -111,7 +99,7 @@ class Collected:
     renamed: dict[str, str] = field(default_factory=dict)
     days: dict[str, int] = field(default_factory=dict)
     closed: list[str] = field(default_factory=list)
-    labels: tuple[str, ...] = (CLICK,)
+    labels: tuple[str, ...] = (wire.CLICK,)
     features: tuple[str, ...] = ()
     experiments: list[str] = field(default_factory=list)
     arms: dict[str, int] = field(default_factory=dict)
@@ -168,10 +156,8 @@ def collect(
         reads = [read for path in found if (read := _read_segment(path, tables, result))]
         tables.close()
         result.segments, result.without_features = len(reads), tables.without_features
-        for each in reads:
-            result.cut += each.cut
-            result.damaged += each.damaged
-            result.bad += each.bad
+        for name in ("cut", "damaged", "bad"):
+            setattr(result, name, sum(getattr(each, name) for each in reads))
         if result.refused:
             closing = None  # what cannot be read now may hold lists of any day
         with progress("joining lists and feedback"):
@@ -188,10 +174,10 @@ def collect(
 
 def _rules(labels: Mapping[str, str]) -> dict[str, str]:
     for name, rule in labels.items():
-        if not LABEL.fullmatch(name) or name in TAKEN:
+        if not wire.LABEL.fullmatch(name) or name in wire.TAKEN:
             raise OptionError(f"{name!r} is no name of a label. Give one such as dwell=sum.")
         check_choice(f"the rule of label {name!r}", rule, tuple(RULES))
-    return {CLICK: "any", **labels}
+    return {wire.CLICK: "any", **labels}
 
 
 def _closing(close_after: float | None, now: datetime) -> date | None:
@@ -215,8 +201,8 @@ class _Tables:
         self.without_features = 0
         self._keys: dict[tuple[str, ...], str] = {}
         self._names: dict[str, str] = {}  # in this segment, as `self.names` has them
-        self._shown: list[Shown] = []
-        self._feedback: list[Feedback] = []
+        self._shown: list[wire.Shown] = []
+        self._feedback: list[wire.Feedback] = []
         self._writers = (
             pq.ParquetWriter(self.lists, _SHOWN),
             pq.ParquetWriter(self.events, _EVENTS),
@@ -226,11 +212,11 @@ class _Tables:
         """Of a segment: what a name stands for is said in each."""
         self._names = {"": ""}
 
-    def add(self, record: Names | Shown | Feedback) -> None:
-        if isinstance(record, Names):
+    def add(self, record: wire.Names | wire.Shown | wire.Feedback) -> None:
+        if isinstance(record, wire.Names):
             key = self._keys.setdefault(tuple(record.names), f"{len(self._keys)}")
             self._names[record.id], self.names[key] = key, record.names
-        elif isinstance(record, Shown):
+        elif isinstance(record, wire.Shown):
             key = self._names.get(record.names, "")
             given, width = record.features, 4 * len(self.names.get(key, ()))
             is_known = bool(given) and len(given or b"") == width * len(record.documents)
@@ -247,13 +233,11 @@ class _Tables:
             self.flush()
 
     def flush(self) -> None:
-        self._write(self._writers[0], _SHOWN, self._shown)
-        self._write(self._writers[1], _EVENTS, self._feedback)
-        self._shown, self._feedback = [], []
-
-    def _write(self, writer: Any, schema: pa.Schema, records: Sequence[Any]) -> None:
-        columns = [pa.array([getattr(r, e.name) for r in records], e.type) for e in schema]
-        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+        records: tuple[list[Any], ...] = (self._shown, self._feedback)
+        for writer, each in zip(self._writers, records, strict=True):
+            columns = [pa.array([getattr(r, e.name) for r in each], e.type) for e in writer.schema]
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=writer.schema))
+            each.clear()
 
     def close(self) -> None:
         self.flush()
@@ -270,11 +254,11 @@ def _read_segment(path: Path, tables: _Tables, result: Collected) -> SegmentRead
             if record is None:
                 read.bad += 1
                 continue
-            if isinstance(record, Shown):
-                read.last_day = max(read.last_day, day_of(record.time))
-            elif isinstance(record, Feedback):
+            if isinstance(record, wire.Shown):
+                read.last_day = max(read.last_day, wire.day_of(record.time))
+            elif isinstance(record, wire.Feedback):
                 # Of a list that nobody knows the id may name any day.
-                day = min(list_day(record.list_id) or "", day_of(record.received))
+                day = min(wire.list_day(record.list_id) or "", wire.day_of(record.received))
                 read.last_day = max(read.last_day, day)
             tables.add(record)
     except (FileFormatError, OSError) as error:
@@ -283,11 +267,11 @@ def _read_segment(path: Path, tables: _Tables, result: Collected) -> SegmentRead
     return read
 
 
-def _record(payload: bytes) -> Names | Shown | Feedback | None:
+def _record(payload: bytes) -> wire.Names | wire.Shown | wire.Feedback | None:
     """None where no server writes such a record."""
     try:
-        record = unpack(payload)
-        if isinstance(record, Shown) and record.experiment:
+        record = wire.unpack(payload)
+        if isinstance(record, wire.Shown) and record.experiment:
             _exploration(record.experiment)
     except (ValueError, UntiltError):
         return None
@@ -340,10 +324,10 @@ def _join(
     result.impressions = number("*) FROM shown")
     result.events = number("*) FROM known")
     result.orphans = number(f"*) FROM {_UNKNOWN}")
-    labels = {CLICK: rules[CLICK]} | {
+    labels = {wire.CLICK: rules[wire.CLICK]} | {
         name: rules.get(name, "sum")
         for name in sorted(_labels(sql, result, rules))
-        if name != CLICK
+        if name != wire.CLICK
     }
     result.labels = tuple(labels)
     columns = _feature_columns(_feature_names(sql, tables.names, result), labels)
@@ -373,27 +357,28 @@ def _join(
 def _labels(sql: Any, result: Collected, rules: Iterable[str]) -> set[str]:
     """Those with a rule, and the most frequent others; a client may invent any number."""
     found = sql.execute("SELECT label FROM known GROUP BY label ORDER BY count(*) DESC, label")
-    labels = list(dict.fromkeys([*rules, *(name for (name,) in found.fetchall())]))
-    result.left_out += labels[MOST_LABELS:]
-    return set(labels[:MOST_LABELS])
+    return _first(wire.MOST_LABELS, [*rules, *(name for (name,) in found.fetchall())], result)
 
 
 def _feature_names(sql: Any, names: Mapping[str, list[str]], result: Collected) -> list[str]:
     """All features in the order in which they came, or those of the most impressions."""
     known = list(dict.fromkeys(name for each in names.values() for name in each))
-    if len(known) <= MOST_NAMES:
-        return known
     shown: Counter[str] = Counter()
     for key, n in sql.execute("SELECT names, count(*) FROM shown GROUP BY names").fetchall():
         shown.update(dict.fromkeys(names.get(key, ()), n))
-    kept = {name for name, _ in shown.most_common(MOST_NAMES)}
-    result.left_out += [name for name in known if name not in kept]
+    kept = _first(wire.MOST_NAMES, sorted(known, key=lambda name: -shown[name]), result)
     return [name for name in known if name in kept]
+
+
+def _first(most: int, names: Iterable[str], result: Collected) -> set[str]:
+    ordered = list(dict.fromkeys(names))
+    result.left_out += ordered[most:]
+    return set(ordered[:most])
 
 
 def _feature_columns(names: Iterable[str], labels: Iterable[str]) -> dict[str, str]:
     """Feature -> column: its name, with "feature_" in front where that is taken, in any case."""
-    taken = {*TAKEN, *labels}
+    taken = {*wire.TAKEN, *labels}
     columns = {}
     for name in names:
         column = name

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from untilt._core.arrays import FeatureArray, FloatArray
 from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.swaps import PivotSwap
+from untilt.charts.theme import hashes_of
 from untilt.data.judged import JudgedLists
 from untilt.data.write_log import write_columns
 from untilt.errors import UntiltError
@@ -27,7 +27,6 @@ from untilt.serving.app import LOOPBACK, Server
 from untilt.serving.collect import collect
 from untilt.serving.options import Settings
 from untilt.serving.start import make_server
-from untilt.serving.wire import JSON, encode, kind_of
 
 DEPTH = 6
 EXPLORE = f"pivot:0.5:{DEPTH}"
@@ -41,64 +40,66 @@ WANTED = {
     "headphones": ("On-ear", "Over-ear", "In-ear", "Studio", "Sport", "Travel"),
 }
 MAKERS = ("Alder", "Birk", "Cove", "Dune", "Elm", "Fjord", "Gale", "Heath", "Isle", "Juno")
+_PAGE = (Path(__file__).parent / "demo.html").read_text(encoding="utf8")
+# Only the page's own script and style: nothing that a reader or a log says can add to them.
 _SECURITY = {
-    "Content-Security-Policy": "default-src 'self'; style-src 'unsafe-inline'; "
-    "script-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    + "; ".join(
+        f"{tag}-src {hashes_of(_PAGE.partition(f'<{tag}>')[2].partition(f'</{tag}>')[0])}"
+        for tag in ("script", "style")
+    )
 }
 
 
 @dataclass(frozen=True, eq=False)
 class Shop:
-    """Queries with products: features, what readers want (gamma), and how they read (theta)."""
+    """Queries with products: titles (queries, 10) and features, and how readers read and want.
 
-    queries: tuple[str, ...]
-    titles: list[list[str]]
+    relevance : (queries, 10) gamma
+    theta : (DEPTH,)
+    """
+
+    titles: dict[str, list[str]]
     features: FeatureArray
-    indptr: Any
     relevance: FloatArray
     theta: FloatArray
 
-    def rows(self, query: int) -> slice:
-        """The products of a query."""
-        return slice(int(self.indptr[query]), int(self.indptr[query + 1]))
+    def order(self, ranker: Any, query: int) -> Any:
+        """What a ranker shows of a query."""
+        scores = ranker.predict(self.features[query])
+        return np.argsort(-scores, kind="stable")[:DEPTH]
 
 
 def make_shop(seed: int = 0) -> Shop:
     """Products that fit and are rated well are wanted; those that sold well in the past are not."""
     rng = np.random.default_rng(seed)
-    titles, features = [], []
-    for kinds in WANTED.values():
-        pairs = [(maker, kind) for maker in MAKERS for kind in kinds]
-        chosen = rng.choice(len(pairs), 10, replace=False)
-        titles.append([" ".join(pairs[i]) for i in chosen])
+    titles, features = {}, []
+    for query, kinds in WANTED.items():
+        pairs = [f"{maker} {kind}" for maker in MAKERS for kind in kinds]
+        titles[query] = [pairs[i] for i in rng.choice(len(pairs), 10, replace=False)]
         match, rating, new, sold = rng.uniform(size=(4, 10))
         price = rng.gamma(4.0, 15.0, 10)
         features.append(np.column_stack([match, 1 + 4 * rating, price, new, sold]))
-    table = np.concatenate(features).astype(np.float32)
-    wish = 4 * table[:, 0] + 0.9 * table[:, 1] - 0.004 * table[:, 2] - 0.8 * table[:, 4] - 4.6
-    return Shop(
-        tuple(WANTED),
-        titles,
-        table,
-        np.arange(0, len(table) + 1, 10),
-        np.asarray(0.04 + 0.9 / (1 + np.exp(-1.6 * wish)), float),
-        1 / np.arange(1, DEPTH + 1) ** 0.9,
-    )
+    table = np.array(features, dtype=np.float32)
+    wish = table @ [4, 0.9, -0.004, 0, -0.8] - 4.6
+    relevance = 0.04 + 0.9 / (1 + np.exp(-1.6 * wish))
+    return Shop(titles, table, relevance, 1 / np.arange(1, DEPTH + 1) ** 0.9)
 
 
 def demo_settings(folder: Path, shop: Shop) -> Settings:
     """The settings of the demo: its first ranker puts first what sold best."""
-    sold = np.round(4 * shop.features[:, NAMES.index("sold")])
+    rows = shop.features.reshape(-1, len(NAMES))
     judged = JudgedLists(
-        shop.features, sold, shop.indptr, np.arange(len(shop.queries)), feature_names=NAMES
-    )
+        rows, np.round(4 * rows[:, NAMES.index("sold")]), np.arange(0, len(rows) + 1, 10),
+        np.arange(len(shop.titles)), feature_names=NAMES,
+    )  # fmt: skip
     LinearRanker().fit(judged).save(folder / "ranker.untilt")
     columns: dict[str, Any] = {
-        "query_id": np.repeat(np.array(shop.queries, dtype=object), np.diff(shop.indptr)),
-        "doc_id": np.array([title for titles in shop.titles for title in titles], dtype=object),
+        "query_id": np.repeat(np.array(list(shop.titles), dtype=object), 10),
+        "doc_id": np.array(list(shop.titles.values()), dtype=object).ravel(),
+        **{name: rows[:, j] for j, name in enumerate(NAMES)},
     }
-    columns |= {name: shop.features[:, j] for j, name in enumerate(NAMES)}
     documents = folder / "documents.parquet"
     write_columns(documents, documents, [columns])
     return Settings(
@@ -117,57 +118,46 @@ class Demo:
         self.folder, self.shop = folder, make_shop(seed)
         settings = replace(demo_settings(folder, self.shop), loopback=host in LOOPBACK)
         self.server: Server = make_server(settings)
-        self.first = load(folder / "ranker.untilt")
-        self.second: Any = None
+        self.rankers: list[Any] = [load(folder / "ranker.untilt")]
         self._busy = asyncio.Lock()
 
     def routes(self) -> list[Route]:
         """Page, truth for its readers, state, training."""
-        guard = self.server.with_limits
+        route = self.server.route
         return [
-            Route("/", guard(self.page), methods=["GET"]),
-            Route("/demo/shop", guard(self.truth), methods=["GET"]),
-            Route("/demo/state", guard(self.state), methods=["GET"]),
-            Route("/demo/train", guard(self.train), methods=["POST"]),
+            route("/", self.page),
+            route("/demo/shop", self.truth),
+            route("/demo/state", self.state),
+            route("/demo/train", self.train, method="POST"),
         ]
 
-    async def page(self, _request: Request) -> Response:
+    async def page(self) -> Response:
         """GET /: one file, nothing is fetched from elsewhere."""
-        text = (Path(__file__).parent / "demo.html").read_text(encoding="utf8")
-        return Response(text, media_type="text/html; charset=utf-8", headers=_SECURITY)
+        return Response(_PAGE, media_type="text/html; charset=utf-8", headers=_SECURITY)
 
-    async def truth(self, _request: Request) -> Response:
+    async def truth(self) -> dict[str, Any]:
         """GET /demo/shop: products, and what readers do. The server itself does not use it."""
         shop = self.shop
-        told = {
-            "queries": {
-                query: [
-                    {
-                        "title": title,
-                        "gamma": float(shop.relevance[shop.rows(q)][i]),
-                        **dict(zip(NAMES, shop.features[shop.rows(q)][i].tolist(), strict=True)),
-                    }
-                    for i, title in enumerate(shop.titles[q])
-                ]
-                for q, query in enumerate(shop.queries)
-            },
-            "theta": shop.theta.tolist(),
-            "size": DEPTH,
+        queries = {
+            query: [
+                {"title": title, "gamma": gamma, **dict(zip(NAMES, row, strict=True))}
+                for title, gamma, row in zip(titles, gammas, rows, strict=True)
+            ]
+            for (query, titles), gammas, rows in zip(
+                shop.titles.items(), shop.relevance.tolist(), shop.features.tolist(), strict=True
+            )
         }
-        return Response(encode(told, JSON), media_type=JSON)
+        return {"queries": queries, "theta": shop.theta.tolist(), "size": DEPTH}
 
-    async def state(self, _request: Request) -> Response:
+    async def state(self) -> dict[str, Any]:
         """GET /demo/state: what the log says by now."""
         async with self._busy:
-            told = await asyncio.to_thread(self._state)
-        return Response(encode(told, JSON), media_type=JSON)
+            return await asyncio.to_thread(self._state)
 
-    async def train(self, request: Request) -> Response:
+    async def train(self, _body: bytes, _kind: str) -> dict[str, Any]:
         """POST /demo/train: a ranker from the log so far; the running server takes it over."""
-        kind_of(request.headers.get("content-type"))
         async with self._busy:
-            told = await asyncio.to_thread(self._train)
-        return Response(encode(told, JSON), media_type=JSON)
+            return await asyncio.to_thread(self._train)
 
     def _log(self) -> Any:
         from untilt.data.read.read_log import read_log
@@ -178,11 +168,22 @@ class Demo:
         return read_log(self.folder / "clicks", documents=self.folder / "documents.parquet")
 
     def _state(self) -> dict[str, Any]:
-        log = self._log()
+        shop, n = self.shop, len(self.shop.titles)
+        shown = [[shop.order(ranker, q) for ranker in self.rankers] for q in range(n)]
         told: dict[str, Any] = {
             "sessions": 0, "positions": [], "curve": None, "why": "Nobody has searched yet.",
-            "orders": self._orders(), "value": self._values(),
+            # For each query, titles by the first ranker, and by the second where there is one.
+            "orders": {
+                query: [[titles[i] for i in order] for order in orders]
+                for (query, titles), orders in zip(shop.titles.items(), shown, strict=True)
+            },
+            # Clicks a search by the truth, of each ranker: what no log could say for certain.
+            "value": np.mean(
+                [[shop.theta @ shop.relevance[q][order] for order in shown[q]] for q in range(n)],
+                axis=0,
+            ).tolist(),
         }  # fmt: skip
+        log = self._log()
         if log is None:
             return told
         rates = log.ctr_by_position()
@@ -211,38 +212,8 @@ class Demo:
             return {"trained": False, "why": str(error)}
         ranker.save(self.folder / "ranker.untilt")
         self.server.models.reload()
-        self.second = ranker
+        self.rankers[1:] = [ranker]
         return {"trained": True, "why": ""}
-
-    def _orders(self) -> dict[str, list[list[str]]]:
-        """For each query: titles by the first ranker, and by the second where there is one."""
-        rankers = [self.first] if self.second is None else [self.first, self.second]
-        return {
-            query: [
-                [self.shop.titles[q][i] for i in self._order(ranker, q)[:DEPTH]]
-                for ranker in rankers
-            ]
-            for q, query in enumerate(self.shop.queries)
-        }
-
-    def _values(self) -> list[float]:
-        """Clicks a search by the truth, of each ranker: what no log could say for certain."""
-        shop = self.shop
-        rankers = [self.first] if self.second is None else [self.first, self.second]
-        return [
-            float(
-                np.mean(
-                    [
-                        shop.theta @ shop.relevance[shop.rows(q)][self._order(ranker, q)[:DEPTH]]
-                        for q in range(len(shop.queries))
-                    ]
-                )
-            )
-            for ranker in rankers
-        ]
-
-    def _order(self, ranker: Any, query: int) -> Any:
-        return np.argsort(-ranker.predict(self.shop.features[self.shop.rows(query)]), kind="stable")
 
 
 def _as_points(bias: PositionBias) -> list[dict[str, float | None]]:

@@ -15,25 +15,18 @@ Their `ranker` is "swap:2-3", "shuffle-top-3" or "base", which `collect` writes 
 behind it ("base@pivot:0.02:10"); all other lists are "production".
 """
 
-import os
-import struct
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from math import factorial, isfinite
-from pathlib import Path
-from time import time
+from math import isfinite
 
 import numpy as np
 
 from untilt._core.arrays import FloatArray
-from untilt._core.files import lock, make_folder, unlock, write_at
 from untilt.bias.experiments.assignment import BASE, SHUFFLE
 from untilt.data.read.columns import PRODUCTION
 from untilt.errors import OptionError, did_you_mean
 
 OFF = "off"
-_TRIES = 3  # to lock the table of sessions: others hold it for microseconds
 DEPTH = 10  # positions that swaps reach where nothing else is asked for
 _SWAP_ADJACENT, _PIVOT, _SWAPS = "swap-adjacent", "pivot", "swaps"
 _KINDS = (_PIVOT, _SWAP_ADJACENT, "shuffle-top-3", _SWAPS, OFF)
@@ -60,11 +53,6 @@ class Arm:
     def reach(self) -> int:
         """How many documents a list must show for this arm."""
         return self.swap[1] if self.swap else 2
-
-    @property
-    def moves(self) -> int:
-        """By how many positions a document can move, at most."""
-        return self.swap[1] - self.swap[0] if self.swap else self.top - 1
 
     def lost(self, theta: FloatArray | None, gamma: FloatArray | None) -> float:
         """Clicks that a session in this arm loses; the most possible where a part is unknown.
@@ -117,11 +105,6 @@ class Exploration:
     def __bool__(self) -> bool:
         return bool(self.arms)
 
-    @property
-    def share(self) -> float:
-        """Of the sessions that get an intervention, where lists are long enough."""
-        return sum(arm.probability for arm in self.arms)
-
     def cost(
         self, n_shown: int, theta: FloatArray | None = None, gamma: FloatArray | None = None
     ) -> float:
@@ -158,7 +141,10 @@ class Exploration:
             order[i], order[j] = order[j], order[i]
         else:
             n = min(arm.top, n_shown)
-            order[:n] = _permutation(n, _digest(self.salt, b"order", session, size=64))
+            # By a hash of each place: every order is as likely.
+            order[:n] = sorted(
+                range(n), key=lambda i: uniform(self.salt, b"order", f"{i}\x00{session}")
+            )
         return tuple(order)
 
 
@@ -241,22 +227,13 @@ def _whole(text: str, number: str, *, least: int, most: int) -> int:
 
 def uniform(salt: bytes, what: bytes, session: str) -> float:
     """A number in [0, 1) that depends on these three alone."""
-    return int.from_bytes(_digest(salt, what, session, size=8), "little") / 2.0**64
+    return hash_of(salt, what, session) / 2.0**64
 
 
-def _digest(salt: bytes, what: bytes, session: str, *, size: int) -> bytes:
-    return blake2b(session.encode(errors="surrogatepass"), digest_size=size, key=salt,
-                   person=what).digest()  # fmt: skip
-
-
-def _permutation(n: int, digest: bytes) -> list[int]:
-    """One of the n! orders, each as likely to within 2^-450."""
-    number = int.from_bytes(digest, "little") % factorial(n)
-    left, order = list(range(n)), []
-    for size in range(n, 0, -1):
-        number, place = divmod(number, size)
-        order.append(left.pop(place))
-    return order
+def hash_of(salt: bytes, what: bytes, text: str) -> int:
+    """64 bits that depend on these three alone."""
+    digest = blake2b(text.encode(), digest_size=8, key=salt, person=what).digest()
+    return int.from_bytes(digest, "little")
 
 
 # What a list would lose.
@@ -296,58 +273,3 @@ def fit_relevance(
     corner = np.ones(len(gamma), dtype=bool)  # what is no end of a flat stretch says nothing
     corner[1:-1] = (gamma[1:-1] != gamma[:-2]) | (gamma[1:-1] != gamma[2:])
     return Relevance(score[corner].astype(float), gamma[corner])
-
-
-# At most one list of a session takes part.
-
-
-class SessionTable:
-    """Which list of a session takes part: the first one, for all workers of a machine.
-
-    A file of fixed size: a slot for each hash of a session, with the hash of its first list and the
-    time. A session whose slot another one took within `seconds` does not take part; that depends
-    on hashes alone, so it favours nothing. Nor does a list where the slot cannot be read or written
-    at once: the disk is full, or somebody else holds the file. It is not mapped: on a full disk a
-    store into a hole of a mapped file ends the process.
-    """
-
-    _SLOT = struct.Struct("<QQd")
-
-    def __init__(
-        self,
-        path: Path,
-        *,
-        slots: int = 1 << 20,
-        seconds: float = 6 * 3600.0,
-        clock: Callable[[], float] = time,
-    ) -> None:
-        make_folder(path.parent)
-        self.slots, self.seconds, self._clock = slots, seconds, clock
-        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o640)
-
-    def takes_part(self, session: str, key: Sequence[str]) -> bool:
-        """Whether this list, known by `key`, is the session's first, or shown again."""
-        who = int.from_bytes(_digest(b"", b"session", session, size=8), "little") or 1
-        what = int.from_bytes(_digest(b"", b"list", "\x00".join(key), size=8), "little")
-        at, now = (who % self.slots) * self._SLOT.size, self._clock()
-        if not any(lock(self._handle, wait=False) for _ in range(_TRIES)):
-            return False
-        try:
-            os.lseek(self._handle, at, os.SEEK_SET)
-            found = os.read(self._handle, self._SLOT.size).ljust(self._SLOT.size, b"\0")
-            owner, first, since = self._SLOT.unpack(found)
-            if owner == who:
-                return bool(first == what)
-            # The clock may have been ahead once: what is far from now on either side is over.
-            if owner and abs(now - since) < self.seconds:
-                return False
-            write_at(self._handle, self._SLOT.pack(who, what, now), at)
-        except OSError:
-            return False
-        finally:
-            unlock(self._handle)
-        return True
-
-    def close(self) -> None:
-        """Let go of the file."""
-        os.close(self._handle)

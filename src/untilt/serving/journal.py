@@ -36,7 +36,7 @@ from typing import TypeVar
 from untilt._core.archive import read_whole
 from untilt._core.files import lock, make_folder, replacing, sync_folder, sync_handle, write_at
 from untilt.data.read.database import link
-from untilt.errors import FileFormatError, OptionError, WriteError
+from untilt.errors import FileFormatError, WriteError
 
 ENDING = ".journal"
 _BEGIN, _SALT = b"untilt journal 2\n", 16
@@ -45,10 +45,12 @@ _BEGIN_1, _MARK_1, _HEAD_1 = b"untilt journal 1\n", b"utlf", struct.Struct("<4sI
 MOST_RECORD = 1 << 26  # bytes; a length above is no length
 MOST_SEGMENT = 1 << 28
 T = TypeVar("T")
+Problem = WriteError | None
+_Job = tuple[tuple[bytes, ...], "asyncio.Future[Problem]"]
 _MOST_FALSE = 100_000  # marks without a frame; who has so many was made to take time
 
 
-class JournalFullError(OptionError):
+class JournalFullError(WriteError):
     """More records wait for the disk than may be held in memory."""
 
 
@@ -86,11 +88,8 @@ class Journal:
         self.segment_bytes, self.segment_seconds = segment_bytes, segment_seconds
         self.most_pending = most_pending
         self.pending_bytes = self.written_bytes = self.syncs = 0
-        self._waiting: list[tuple[tuple[bytes, ...], asyncio.Future[None]]] = []
-        self._flushing: asyncio.Task[None] | None = None
         # Not of a pool: Python would wait for a thread of it, and that for a disk, for ever.
-        self._jobs: SimpleQueue[tuple[list[bytes], asyncio.Future[Exception | None]] | None]
-        self._jobs = SimpleQueue()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="untilt-journal", daemon=True)
         self._thread.start()
         self._declared: dict[str, bytes] = {}
@@ -119,34 +118,23 @@ class Journal:
                 f"{self.pending_bytes:,} bytes wait for the disk, and more than "
                 f"{self.most_pending:,} may not. Send the request again later."
             )
-        done: asyncio.Future[None] = _loop().create_future()
-        self._waiting.append((payloads, done))
-        self.pending_bytes += size
-        if self._flushing is None or self._flushing.done():
-            self._flushing = _loop().create_task(self._flush())
-        await done
+        if problem := await self._queued(payloads, size):
+            raise problem
 
-    async def _flush(self) -> None:
-        while self._waiting:
-            group, self._waiting = self._waiting, []
-            records = [each for payloads, _ in group for each in payloads]
-            written: asyncio.Future[Exception | None] = _loop().create_future()
-            self._jobs.put((records, written))
-            problem = await written
-            self.pending_bytes -= sum(map(len, records))
-            for _, done in group:
-                if done.done():  # nobody waits any more
-                    continue
-                if problem is None:
-                    done.set_result(None)
-                else:
-                    done.set_exception(problem)
+    def _queued(self, payloads: tuple[bytes, ...], size: int) -> "asyncio.Future[Problem]":
+        done: asyncio.Future[Problem] = asyncio.get_running_loop().create_future()
+        self.pending_bytes += size
+        self._jobs.put((payloads, done))
+        return done
 
     def _work(self) -> None:
-        for records, written in iter(self._jobs.get, None):
-            problem: Exception | None = None
+        for job in iter(self._jobs.get, None):
+            group = [job]
+            while not self._jobs.empty() and (other := self._jobs.get()):
+                group.append(other)
+            problem: Problem = None
             try:
-                self._write(records)
+                self._write([each for payloads, _ in group for each in payloads])
             except Exception as error:  # whatever it is, nobody may wait for ever
                 problem = WriteError(
                     f"the log in {self.folder} could not be written: "
@@ -154,12 +142,19 @@ class Journal:
                     getattr(error, "errno", None),
                 )
             with suppress(RuntimeError):  # the server has ended
-                written.get_loop().call_soon_threadsafe(tell, written, problem)
+                job[1].get_loop().call_soon_threadsafe(self._written, group, problem)
         self._end()
+
+    def _written(self, group: "list[_Job]", problem: "Problem") -> None:
+        for payloads, done in group:
+            self.pending_bytes -= sum(map(len, payloads))
+            tell(done, problem)
 
     def _write(self, records: list[bytes]) -> None:
         if self._refused:
             self._take_back()
+        if not records:
+            return
         if self._size >= self.segment_bytes or monotonic() - self._since > self.segment_seconds:
             self._end()
         is_new = self._handle < 0
@@ -209,8 +204,7 @@ class Journal:
 
     async def close(self) -> None:
         """Wait for what is under way, then end the segment."""
-        if self._flushing is not None:
-            await self._flushing
+        await self._queued((), 0)
         self._jobs.put(None)
         self._thread.join(1.0)
 
@@ -219,10 +213,6 @@ def tell(done: "asyncio.Future[T]", result: T) -> None:
     """Set a result, unless nobody waits any more."""
     if not done.done():
         done.set_result(result)
-
-
-def _loop() -> asyncio.AbstractEventLoop:
-    return asyncio.get_running_loop()
 
 
 # Reading.

@@ -2,13 +2,15 @@
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from untilt._core.files import make_folder, replacing
+from untilt._core.files import append_line, make_folder
 from untilt.bias.given import parse_bias
 from untilt.errors import OptionError
 from untilt.serving.app import LOOPBACK, Server, make_app
@@ -40,14 +42,7 @@ def make_server(settings: Settings) -> Server:
                 "the curve too: --curve bias.json."
             )
         calibration = calibration_from(_calibration_log(settings), curve)
-    models = Models(
-        Path(settings.ranker),
-        candidate=None if settings.candidate is None else Path(settings.candidate),
-        share=settings.share,
-        interleave=settings.interleave,
-        shadow=settings.shadow,
-        calibration=calibration,
-    )
+    models = Models(settings, calibration)
     names = tuple(dict.fromkeys(name for model in models.all for name in model.names))
     table = None
     if settings.documents is not None:
@@ -73,14 +68,11 @@ def _calibration_log(settings: Settings) -> Any:
 
 
 def _own_salt(folder: Path) -> str:
-    """The salt of this folder, made once: workers and later servers draw the same arms."""
+    """The salt of this folder: the first that a server wrote, for all workers and later servers."""
     path = folder / "salt"
-    try:
-        return path.read_text(encoding="ascii").strip()
-    except FileNotFoundError:
-        with replacing(path) as temporary:
-            temporary.write_text(os.urandom(16).hex() + "\n", encoding="ascii")
-    return path.read_text(encoding="ascii").strip()
+    if not path.exists() or not path.stat().st_size:
+        append_line(path, os.urandom(16).hex())
+    return path.read_text(encoding="ascii").split()[0]
 
 
 def _token(file: str | None) -> str | None:
@@ -142,15 +134,13 @@ def serve_app(app: "Starlette | str", *, host: str, port: int, **more: Any) -> N
         )
 
 
-class _ending_quietly:  # noqa: N801  reads as a sentence
+@contextmanager
+def _ending_quietly() -> Iterator[None]:
     """The signals that end a server are its own business: they end it well, with exit code 0."""
-
-    def __enter__(self) -> None:
-        self._before = {
-            number: signal.signal(number, signal.SIG_IGN)
-            for number in (signal.SIGINT, signal.SIGTERM)
-        }
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [(number, signal.signal(number, signal.SIG_IGN)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in before:
             signal.signal(number, handler)

@@ -98,21 +98,6 @@ class Period:
     n_sessions: int
     rates: ClickRates
 
-    @property
-    def start_text(self) -> str:
-        """To the second."""
-        return _time_text(self.start)
-
-    @property
-    def end_text(self) -> str:
-        """To the second."""
-        return _time_text(self.end)
-
-
-def _time_text(time: Any) -> str:
-    is_date = isinstance(time, np.datetime64)
-    return str(time.astype("datetime64[s]")) if is_date else f"{time:g}"
-
 
 @dataclass(frozen=True)
 class Change:
@@ -246,12 +231,17 @@ def watch(
     plain = log.without_versions()
     cut = _period_of(plain, periods)
     now = cut == cut.max()
-    changes, reading = _changes(plain, now, level)
+    reach = reach_of(position_counts(plain))
+    changes, reading = _changes(plain, now, level, reach)
     drifts = _drifts(log, now)
     features = [] if not drifts else [min(1.0, len(drifts) * min(d.p_value for d in drifts))]
     adjusted = holm(np.array([each.p_value for each in changes] + features))
     changes = [replace(each, adjusted=float(p)) for each, p in zip(changes, adjusted, strict=False)]
-    alarms = [fact for each in changes if (fact := _alarm(each, plain, level)) is not None]
+    alarms = [
+        _ASKS[e.asks](ratio=e.ratio, low=e.low, high=e.high, p_value=e.adjusted, position=reach)
+        for e in changes
+        if e.adjusted < 1 - level
+    ]
     if features and adjusted[-1] < 1 - level:
         moved = [(d.feature, d.index) for d in drifts if d.index >= drift and
                  len(drifts) * d.p_value < 1 - level]  # fmt: skip
@@ -278,11 +268,11 @@ def watch(
     )  # fmt: skip
 
 
-# What is asked of readers, in the words of a sentence that begins with "whether".
+# What is asked of readers, in the words of a sentence that begins with "whether", and the alarm.
 _READ = "people read otherwise"
 _CLICK = "people click more or less often"
 _LIKE = "documents are liked otherwise"
-_ASKS = (_READ, _CLICK, _LIKE)
+_ASKS = {_READ: READING, _CLICK: CLICKS, _LIKE: DOCUMENTS}
 
 
 def _check(log: ClickLog, periods: int) -> None:
@@ -344,14 +334,13 @@ def _curves(
 
 
 def _changes(
-    log: ClickLog, now: BoolArray, level: float
+    log: ClickLog, now: BoolArray, level: float, reach: int
 ) -> tuple[list[Change], ReadingCurve | None]:
     cells = grouped_cells(log, now.astype(np.int64)[ragged.list_of_row(log.indptr)])
     # Position 1 is examined alike where only reading has changed.
     slope, clicks, spread = cells.slope(), cells.level(top=1), cells.spread()
     found = []
     if slope.is_possible:
-        reach = reach_of(position_counts(log))
         found.append(Change(_READ, *cells.told_slope(level, reach), slope.p_value))
     if clicks.is_possible:
         found.append(Change(_CLICK, *cells.told_level(level, top=1), clicks.p_value))
@@ -390,59 +379,36 @@ def _reading_curve(cells: ScoreCells, level: float) -> ReadingCurve:
     )
 
 
-def _alarm(change: Change, log: ClickLog, level: float) -> Fact | None:
-    if not change.adjusted < 1 - level:
-        return None
-    ends = {"ratio": change.ratio, "low": change.low, "high": change.high}
-    if change.asks == _READ:
-        position = reach_of(position_counts(log))
-        return READING(position=position, p_value=change.adjusted, **ends)
-    if change.asks == _CLICK:
-        return CLICKS(p_value=change.adjusted, **ends)
-    return DOCUMENTS(ratio=change.ratio, p_value=change.adjusted)
-
-
 def _drifts(log: ClickLog, now: BoolArray) -> list[FeatureDrift]:
     """Sessions are the units of the test: those of one list are not independent of each other."""
     if log.features is None:
         return []
-    row_list = ragged.list_of_row(log.indptr)
-    n = ragged.lengths(log.indptr).astype(float)
-    weight = log.sessions.astype(float)
-    before = ~now
-    return [
-        _drift_of(
-            name, log.features[:, j].astype(float)[log.document], row_list, n, weight, now, before
-        )
-        for j, name in enumerate(log.feature_names)
-    ]
+    columns = (column.astype(float)[log.document] for column in log.features.T)
+    return [_drift_of(*each, log, now) for each in zip(log.feature_names, columns, strict=True)]
 
 
-def _drift_of(
-    name: str, values: FloatArray, row_list: IntArray, n: FloatArray, weight: FloatArray,
-    now: BoolArray, before: BoolArray,
-) -> FeatureDrift:  # fmt: skip
-    known = values[before[row_list] & np.isfinite(values)]
+def _drift_of(name: str, values: FloatArray, log: ClickLog, now: BoolArray) -> FeatureDrift:
+    row_list, weight = ragged.list_of_row(log.indptr), log.sessions.astype(float)
+    known = values[~now[row_list] & np.isfinite(values)]
     inner = np.linspace(0, 1, _BINS + 1)[1:-1]
     edges = np.unique(np.quantile(known, inner, method="nearest")) if len(known) else np.empty(0)
     place = np.where(np.isnan(values), len(edges) + 1, np.searchsorted(edges, values))
-    bins = len(edges) + 2
-    lists = len(n)
+    lists, bins = len(now), len(edges) + 2
     counts = sum_by(row_list * bins + place, np.ones(len(place)), lists * bins).reshape(lists, bins)
-    share = counts / np.maximum(n, 1)[:, None]  # of each list
-    z = _two_means(share, weight, now, before)
+    share = counts / np.maximum(ragged.lengths(log.indptr), 1)[:, None]  # of each list
+    z = _two_means(share, weight, now)
     tested = int(np.count_nonzero(np.isfinite(z)))
     largest = float(np.nanmax(np.abs(z))) if tested else 0.0
     p_value = min(1.0, tested * 2 * float(special.ndtr(-largest))) if tested else 1.0
-    shown = [sum_by(place, weight[row_list] * part[row_list], bins) + 0.5 for part in (now, before)]
+    shown = [sum_by(place, (weight * part)[row_list], bins) + 0.5 for part in (now, ~now)]
     new, old = (each / each.sum() for each in shown)
     return FeatureDrift(name, float(np.sum((new - old) * np.log(new / old))), p_value)
 
 
-def _two_means(x: FloatArray, weight: FloatArray, now: BoolArray, before: BoolArray) -> FloatArray:
-    """(columns,) difference of means of two kinds of sessions, in standard errors."""
+def _two_means(x: FloatArray, weight: FloatArray, now: BoolArray) -> FloatArray:
+    """(columns,) difference of means of sessions now and before, in standard errors."""
     parts = []
-    for kind in (now, before):
+    for kind in (now, ~now):
         w, own = weight[kind], x[kind]
         total = w.sum()
         mean = w @ own / total

@@ -1,29 +1,31 @@
 """One look at a log as a page in the style of the report, and as figures for Prometheus."""
 
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
 
 from untilt._core.words import number, percent, sentence, whole
 from untilt.charts.curves import Curve
 from untilt.charts.figures import curve_figure
+from untilt.serving.shared import exposition
 from untilt.views import Figure, Section, Table, Tile
 
 if TYPE_CHECKING:
     from untilt.report.page import AnswerView
     from untilt.serving.watch import Watch
 
+T = TypeVar("T")
+
 
 def sections_of(found: "Watch") -> list[Section]:
     """Alarms or none, and what they rest on."""
     first, second = _told(found)
+    notes = () if found.alarms else (second,)
+    heading = "Alarm" if found.alarms else "No alarm"
     answer = Section(
-        "answer",
-        "Alarm" if found.alarms else "No alarm",
-        (first,),
-        tiles=_tiles(found),
-        notes=() if found.alarms else (second,),
-        cautions=found.alarms,
+        "answer", heading, (first,), tiles=_tiles(found), notes=notes, cautions=found.alarms
     )
     return [answer, *_sections(found)]
 
@@ -32,13 +34,10 @@ def watch_page(found: "Watch", *, title: str = "Has anything changed?") -> str:
     """The whole page as text; it fetches nothing."""
     from untilt.report.page import rendered
 
-    sections = list(_sections(found))
-    return rendered(title, "Watching a log", _answer(found), sections, about=_about(found))
-
-
-def _about(found: "Watch") -> str:
     now = found.periods[-1]
-    return f"{whole(now.n_sessions)} sessions from {now.start_text} to {now.end_text}"
+    about = f"{whole(now.n_sessions)} sessions from {_time(now.start)} to {_time(now.end)}"
+    sections = list(_sections(found))
+    return rendered(title, "Watching a log", _answer(found), sections, about=about)
 
 
 def _told(found: "Watch") -> tuple[str, str]:
@@ -50,6 +49,18 @@ def _told(found: "Watch") -> tuple[str, str]:
             "The ranker and its position bias may stay.",
         )
     return f"{n} alarm{'s' * (n > 1)}: this log is no longer what it was.", found.alarms[0]
+
+
+def _time(time: Any) -> str:
+    """To the second."""
+    is_date = isinstance(time, np.datetime64)
+    return str(time.astype("datetime64[s]")) if is_date else f"{time:g}"
+
+
+def _by_period(found: "Watch", values: Sequence[T]) -> dict[str, T]:
+    """Under the names of the periods."""
+    last = len(found.periods)
+    return {"now" if i == last else f"period {i}": each for i, each in enumerate(values, 1)}
 
 
 def _tiles(found: "Watch") -> tuple[Tile, ...]:
@@ -142,36 +153,30 @@ def _tests(found: "Watch") -> Section | None:
 
 
 def _clicks(found: "Watch") -> Section:
-    curves = {}
-    for place, period in enumerate(found.periods, 1):
-        rates = period.rates
-        name = f"period {place}" if place < len(found.periods) else "now"
-        curve = Curve(rates.position, rates.rate, rates.low, rates.high)
-        curves[name] = curve.down_to(rates.drawn_depth)
+    periods = _by_period(found, found.periods)
+    curves = {
+        name: Curve(each.rates.position, each.rates.rate, each.rates.low, each.rates.high).down_to(
+            each.rates.drawn_depth
+        )
+        for name, each in periods.items()
+    }
     figure = _figure("clicks", "Click rate by position", curves, "clicks per impression",
                      "Bands: 95% intervals, clustered by query.")  # fmt: skip
     rows = tuple(
-        (
-            f"period {i}" if i < len(found.periods) else "now",
-            p.start_text,
-            p.end_text,
-            whole(p.n_sessions),
-        )
-        for i, p in enumerate(found.periods, 1)
+        (name, _time(p.start), _time(p.end), whole(p.n_sessions)) for name, p in periods.items()
     )
     table = Table(("", "from", "to", "sessions"), rows, text_columns=(0, 1, 2))
     return Section("clicks", "Clicks by period", figures=(figure,), tables=(table,))
 
 
 def _curves(found: "Watch") -> Section | None:
-    known = [(i, each) for i, each in enumerate(found.curves, 1) if each is not None]
+    known = {name: each for name, each in _by_period(found, found.curves).items() if each}
     if not known:
         return None
-    curves = {
-        f"period {i}" if i < len(found.periods) else "now": each.drawn_curve() for i, each in known
-    }
+    curves = {name: each.drawn_curve() for name, each in known.items()}
+    method = next(iter(known.values())).method
     figure = _figure("examination", "Examination by period", curves, "relative to position 1",
-                     f"Estimated by {known[0][1].method} in each period by itself.")  # fmt: skip
+                     f"Estimated by {method} in each period by itself.")  # fmt: skip
     return Section("examination", "The curve of examination", figures=(figure,))
 
 
@@ -206,56 +211,45 @@ def _live(found: "Watch") -> Section | None:
 
 def prometheus_text(found: "Watch") -> str:
     """The figures in Prometheus' text format, for its node exporter's folder of text files."""
-    lines: list[str] = []
 
-    def gauge(name: str, help: str, values: dict[str, float]) -> None:
-        known = {labels: value for labels, value in values.items() if math.isfinite(value)}
-        if known:
-            lines.extend(
-                [f"# HELP untilt_watch_{name} {help}", f"# TYPE untilt_watch_{name} gauge"]
-            )
-            lines.extend(
-                f"untilt_watch_{name}{labels} {value:.10g}" for labels, value in known.items()
-            )
+    def by(label: str, values: Iterable[tuple[Any, Any]]) -> dict[str, float]:
+        return {f'{{{label}="{_escaped(f"{key}")}"}}': float(value) for key, value in values}
 
-    gauge("alarms", "Alarms of the last look.", {"": float(len(found.alarms))})
+    now, curve, live = found.periods[-1], found.reading, found.live
     codes = {each.code.partition(".")[2] for each in found.alarms}
-    known = ("reading", "clicks", "documents", "features", "unseen", "new-worse")
-    gauge("alarm", "1 where there is this alarm.",
-          {f'{{kind="{kind}"}}': float(kind in codes) for kind in known})  # fmt: skip
-    gauge("sessions", "Sessions of the last period.", {"": float(found.periods[-1].n_sessions)})
-    gauge(
-        "unseen_documents_ratio",
-        "Of what is shown, never shown before.",
-        {"": found.unseen_documents},
+    kinds = ("reading", "clicks", "documents", "features", "unseen", "new-worse")
+    changes = () if live is None or live.first_clicks is None else live.first_clicks
+    ends = {
+        f'{{top="{e.top}",end="{end}"}}': value
+        for e in changes
+        for end, value in (
+            ("value", e.increase), ("low", e.interval.low), ("high", e.interval.high),
+        )
+    }  # fmt: skip
+    gauges = (
+        ("alarms", "Alarms of the last look.", {"": len(found.alarms)}),
+        ("alarm", "1 where there is this alarm.", by("kind", ((k, k in codes) for k in kinds))),
+        ("sessions", "Sessions of the last period.", {"": now.n_sessions}),
+        ("unseen_documents_ratio", "Of what is shown, never shown before.",
+         {"": found.unseen_documents}),
+        ("unseen_queries_ratio", "Of sessions, query never asked before.",
+         {"": found.unseen_queries}),
+        ("p_value", "Of no change, for all tests together.",
+         by("asks", ((each.asks, each.adjusted) for each in found.changes))),
+        ("click_rate", "Clicks per impression in the last period.",
+         by("position", zip(now.rates.position[:20], now.rates.rate[:20], strict=True))),
+        ("examination_ratio", "Examination now over before, relative to position 1.",
+         {} if curve is None
+         else by("position", zip(curve.position[:20], curve.ratio[:20], strict=True))),
+        ("feature_stability_index", "How far the values of a feature moved.",
+         by("feature", ((each.feature, each.index) for each in found.features))),
+        ("first_click_change", "Relative change of first clicks, new against old.", ends),
+    )  # fmt: skip
+    return exposition(
+        (f"untilt_watch_{name}", "gauge", text, known)
+        for name, text, values in gauges
+        if (known := {labels: value for labels, value in values.items() if math.isfinite(value)})
     )
-    gauge(
-        "unseen_queries_ratio", "Of sessions, query never asked before.", {"": found.unseen_queries}
-    )
-    gauge("p_value", "Of no change, for all tests together.",
-          {f'{{asks="{each.asks}"}}': each.adjusted for each in found.changes})  # fmt: skip
-    now = found.periods[-1].rates
-    gauge("click_rate", "Clicks per impression in the last period.", {
-        f'{{position="{k}"}}': float(rate)
-        for k, rate in zip(now.position[:20], now.rate[:20], strict=True)
-    })  # fmt: skip
-    if found.reading is not None:
-        gauge("examination_ratio", "Examination now over before, relative to position 1.", {
-            f'{{position="{k}"}}': float(ratio)
-            for k, ratio in zip(found.reading.position[:20], found.reading.ratio[:20], strict=True)
-        })  # fmt: skip
-    gauge("feature_stability_index", "How far the values of a feature moved.",
-          {f'{{feature="{_escaped(e.feature)}"}}': e.index for e in found.features})  # fmt: skip
-    if found.live is not None and found.live.first_clicks is not None:
-        change = {
-            f'{{top="{e.top}",end="{end}"}}': value
-            for e in found.live.first_clicks
-            for end, value in (
-                ("value", e.increase), ("low", e.interval.low), ("high", e.interval.high),
-            )
-        }  # fmt: skip
-        gauge("first_click_change", "Relative change of first clicks, new against old.", change)
-    return "\n".join(lines) + "\n"
 
 
 def _escaped(label: str) -> str:

@@ -5,7 +5,7 @@ about a request that can be wrong becomes a `RequestError` with a sentence.
 """
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Annotated, Any
 
@@ -235,15 +235,8 @@ def checked_event(event: Event, now: int) -> Feedback:
     if list_day(event.list_id) is None:
         raise RequestError(f"{event.list_id!r} is no id of a list. Send the one that /rank gave.")
     name, document = plain_ids([event.event, event.document], "an id")
-    return Feedback(
-        event=name,
-        list_id=event.list_id,
-        document=document,
-        time=now if event.time is None else _microseconds(event.time),
-        received=now,
-        label=event.label,
-        value=event.value,
-    )
+    time = now if event.time is None else _microseconds(event.time)
+    return Feedback(name, event.list_id, document, time, now, event.label, event.value)
 
 
 def new_list_id(now: int, *parts: str) -> str:
@@ -278,5 +271,4 @@ def _microseconds(time: datetime) -> int:
             "the time of an event needs its offset, as in 2026-11-16T15:00:00Z or +01:00: nobody "
             "can say which zone it is in without. Or leave it out."
         )
-    since = time - datetime(1970, 1, 1, tzinfo=UTC)
-    return since.days * 86_400_000_000 + since.seconds * 1_000_000 + since.microseconds
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

@@ -3,7 +3,7 @@
   "use strict";
   const root = document.documentElement;
   const config = JSON.parse(document.getElementById("chart-config").textContent);
-  const options = { mode: "vega-lite", renderer: "svg", actions: false, config };
+  const options = { mode: "vega-lite", renderer: "svg", actions: false, ast: true, config };
 
   const enliven = (figure) => {
     const spec = JSON.parse(figure.querySelector(":scope > script").textContent);
