@@ -84,7 +84,7 @@ def test_commands_take_a_depth(scroll, tmp_path):
 @pytest.mark.parametrize("depth", [None, 12])
 def test_runs_are_judged_as_deep(scroll, tmp_path, depth):
     run = ut.run(scroll.assign(f=scroll.doc_id / 160), tmp_path / "run", features="f",
-                 method="none", trees=5, depth=depth, threads=1)  # fmt: skip
+                 method="linear", depth=depth, threads=1)  # fmt: skip
     notes = [each.code for each in run.decision.source.notes]
     assert ("log.positions-left-out" in notes) == (depth is None)
     assert len(run.decision.audit.click_rates.position) == (depth or slow_depth(scroll))

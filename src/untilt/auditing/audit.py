@@ -426,7 +426,7 @@ def audit(
     and which estimator to use. Only sums over equal lists are used: a collapsed log gives the same
     audit. `assigned` "random" says that chance drew the ranker of each session, as in an A/B test,
     "other" that something else did. `old_score` names the feature that production sorts by. `depth`
-    is the last position to look at: where it is not given, the last one with 30 clicks, at least 20.
+    is the last position to look at; without it the last one with 30 clicks, and at least 20.
 
     >>> from untilt.simulation.simulate import simulate
     >>> from untilt.simulation.synthetic import make_judged

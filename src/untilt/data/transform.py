@@ -20,7 +20,6 @@ from untilt.errors import (
 )
 from untilt.facts import Fact, note, phrase
 
-
 LEFT_OUT = note(
     "log.positions-left-out",
     "Positions from {first} to {last} have {share:.1%} of the clicks and are left out "

@@ -357,11 +357,8 @@ def _without_bad_rows(
             f"damaged or was changed while it was read. Write it anew."
         )
     refused = ReadReport(what, n_rows, 0, examined.bad, ignored, notes=source.notes)
-    if (
-        examined.bad
-        and request.on_bad == "raise"
-        or (refused.counts_from_zero and request.positions_from is None)
-    ):
+    refuses = request.on_bad == "raise" and bool(examined.bad)
+    if refuses or (refused.counts_from_zero and request.positions_from is None):
         raise BadRowsError(refused.error_text())
     summary = summarise(database, examined.impressions, wanted.log)
     clicks, changing = assemble(database, wanted, summary, examined.impressions, examined.documents)
