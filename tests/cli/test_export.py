@@ -1,6 +1,7 @@
 """`untilt export`, as a user runs it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from untilt.cli.main import app
 def made(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("export")
     judged = ut.make_judged(40, 5, seed=0)
+    judged = replace(judged, features=judged.features - judged.features.min(axis=0))
     ut.LambdaMART(n_trees=5, n_threads=1).fit(judged).save(folder / "ranker.untilt")
     query = np.repeat(judged.query_id, np.diff(judged.indptr))
     columns = dict(zip(judged.feature_names, judged.features.T, strict=True))
@@ -56,6 +58,32 @@ def test_a_model_that_scores_otherwise_ends_with_1(made, tmp_path, monkeypatch) 
     result = run(*words, "--check", made / "documents.parquet", "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)["check"]["rows_that_differ"] > 0
+
+
+def test_negative_features_end_with_1_and_are_said_first(made, tmp_path) -> None:
+    table = pq.read_table(made / "documents.parquet")
+    low = table.set_column(1, "f1", pa.compute.subtract(table["f1"], 3.0))
+    pq.write_table(low, tmp_path / "low.parquet")
+    words = ("export", made / "ranker.untilt", "--to", "es-ltr", "--out", tmp_path / "m.json")
+    result = run(*words, "--check", tmp_path / "low.parquet")
+    assert result.exit_code == 1
+    assert result.stdout.index("will not work") < result.stdout.index("the same scores?")
+    assert run(*words, "--check", made / "documents.parquet").exit_code == 0
+
+
+def test_a_sample_under_other_names_is_never_one_list(made, tmp_path) -> None:
+    table = pq.read_table(made / "documents.parquet")
+    pq.write_table(
+        table.rename_columns(["search_term", *table.column_names[1:]]), tmp_path / "named.parquet"
+    )
+    words = ("export", made / "ranker.untilt", "--out", tmp_path / "m.c")
+    result = run(*words, "--check", tmp_path / "named.parquet")
+    assert result.exit_code == 2
+    assert "--column query_id=YOUR_COLUMN" in " ".join(result.stderr.split())
+    mapped = ("--column", "query_id=search_term", "--json")
+    result = run(*words, "--check", tmp_path / "named.parquet", *mapped)
+    assert json.loads(result.stdout)["check"]["lists"] == 40
+    assert "Give --check too" in " ".join(run(*words, *mapped).stderr.split())
 
 
 def test_no_file_beside_the_model_replaces_an_input(made, tmp_path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -79,6 +80,25 @@ def test_people_read_how_the_export_was_understood(ubi):
     # What to do next can be pasted.
     files = " ".join(map(str, ubi[1:]))
     assert re.search(rf"untilt bias .*--ubi {files} --method all-pairs", said)
+
+
+def test_the_hint_about_clicks_without_impressions_can_be_typed(ubi, tmp_path):
+    _, queries, events = map(str, ubi)
+    told = [json.loads(line) for line in Path(events).read_text().splitlines()]
+    clicked = next(each for each in told if each["action_name"] == "click")
+    key = clicked["query_id"], clicked["event_attributes"]["object"]["object_id"]
+    kept = [
+        each for each in told
+        if each["action_name"] != "impression"
+        or (each["query_id"], each["event_attributes"]["object"]["object_id"]) != key
+    ]  # fmt: skip
+    assert len(kept) < len(told)
+    fewer = tmp_path / "events.jsonl"
+    fewer.write_text("".join(json.dumps(each) + "\n" for each in kept))
+    refused = invoke("audit", "--ubi", queries, fewer)
+    assert refused.exit_code == 2
+    assert "leave them aside: --column impression=." in " ".join(refused.stderr.split())
+    assert invoke("audit", "--ubi", queries, fewer, "--column", "impression=").exit_code == 0
 
 
 def test_parts_of_an_export_can_be_trained_on(folder, ubi, tmp_path):

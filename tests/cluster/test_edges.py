@@ -4,9 +4,11 @@ import lightgbm
 import numpy as np
 import pytest
 
+import untilt as ut
 from untilt._core.tree_text import check_tree_model
-from untilt.cluster.group import Group, on_grid
+from untilt.cluster.group import Group, on_grid, tracker
 from untilt.cluster.part import Edges, floats, global_edges, lightgbm_text, ordered
+from untilt.errors import OptionError
 
 xgboost = pytest.importorskip("xgboost")
 
@@ -105,3 +107,36 @@ def test_a_split_of_known_against_missing_either_way():
         text = lightgbm_text(json.dumps(model).encode(), edges)
         found = lightgbm.Booster(model_str=text).predict(np.array([[0.0], [5.0], [np.nan]]))
         np.testing.assert_array_equal(found, [0.5, 0.5, 0.25])
+
+
+class DeafTracker:
+    """A tracker whose workers never came."""
+
+    def __init__(self, **_):
+        self.start = self.worker_args = dict
+
+    def free(self):
+        raise xgboost.core.XGBoostError("Failed to accept connection.")
+
+
+def missing_module():
+    raise ModuleNotFoundError("No module named 'untilt'")
+
+
+def test_the_tracker_does_not_hide_why_a_training_stopped(monkeypatch):
+    monkeypatch.setattr("xgboost.tracker.RabitTracker", DeafTracker)
+    with pytest.raises(ModuleNotFoundError, match="untilt"), tracker(2):
+        missing_module()
+    with pytest.raises(xgboost.core.XGBoostError, match="Failed to accept"), tracker(2):
+        pass
+
+
+def test_a_worker_without_sessions_says_what_to_do():
+    from untilt.cluster.part import _read
+
+    log = ut.make_judged(10, 4, seed=0)
+    clicks = ut.simulate(log, n_sessions=20, seed=0).log
+    empty = clicks.take(np.zeros(clicks.n_lists, dtype=bool))
+    refusing = type("Two", (Group,), {"refuse": lambda _, error: (_ for _ in ()).throw(error)})
+    with pytest.raises(OptionError, match=r"worker 1 of 2 has no sessions.*Use fewer workers"):
+        _read(ut.LambdaMART(), lambda: empty, refusing(1, 2))

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 from typing import Any
 
 import lightgbm
@@ -12,7 +13,7 @@ from tests.rankers.conftest import pbm_log
 import untilt as ut
 from untilt import catalog
 from untilt.errors import ColumnError, FileFormatError, NotFittedError, OptionError, ShapeError
-from untilt.exports.format import check_export, compared, read_sample, write_export
+from untilt.exports.format import check_export, compared, format_of, read_sample, write_export
 from untilt.exports.onnx_model import run_onnx_operators
 from untilt.networks.mlp import ACTIVATIONS, Network
 from untilt.rankers.base import Ranker
@@ -251,6 +252,138 @@ def test_names_cannot_leave_a_comment_of_c(log, tmp_path):
     assert check_export(ranker, path, log).holds
 
 
+# ---- what the engines do, written after their sources
+
+
+def parsed_by_solr(text):
+    """Solr's LinearModel.setWeights: a map of features to numbers, else a ClassCastException."""
+    model = json.loads(text)
+    weights = model["params"]["weights"]
+    if not all(isinstance(each, int | float) for each in weights.values()):
+        raise TypeError("String cannot be cast to Number")
+    return [np.float32(weights[feature["name"]]) for feature in model["features"]]
+
+
+@pytest.mark.parametrize("kind", [ut.LinearRanker, ut.RankSVM])
+def test_solr_loads_linear_models(log, tmp_path, kind):
+    ranker = kind().fit(log)
+    path = ut.export_model(ranker, tmp_path / "m.json", "solr")
+    assert parsed_by_solr(path.read_text()) == ranker.weights_.astype(np.float32).tolist()
+    quoted = json.loads(path.read_text())
+    weights = quoted["params"]["weights"]
+    quoted["params"]["weights"] = {name: str(weight) for name, weight in weights.items()}
+    path.write_text(json.dumps(quoted))
+    with pytest.raises(TypeError):
+        parsed_by_solr(path.read_text())
+    with pytest.raises(FileFormatError, match="numbers with a decimal point and without quotes"):
+        check_export(ranker, path, log, "solr")
+
+
+def value_in_solr(feature, document):
+    """Solr's Feature: the field of the document, else "defaultValue", which is 0 if not given."""
+    params = feature["params"]
+    return np.float32(document.get(params["field"], params.get("defaultValue", 0.0)))
+
+
+def test_missing_values_reach_the_trees_of_solr(log, tmp_path):
+    ranker = ut.LambdaMART(**TREES).fit(with_gaps(log, "keep"))
+    path = ut.export_model(ranker, tmp_path / "m.json", "solr")
+    store = json.loads((tmp_path / "m.features.json").read_text())
+    features = with_gaps(log, "keep").features[:20]
+    fields = [f"FIELD_OF_{name}" for name in log.feature_names]
+    documents = [
+        {field: x for field, x in zip(fields, row, strict=True) if not np.isnan(x)}
+        for row in features
+    ]
+    rows = np.array([[value_in_solr(each, d) for each in store] for d in documents])
+    np.testing.assert_array_equal(rows, features)
+    assert np.isnan(rows).any()
+    assert check_export(ranker, path, rows, "solr").holds
+    never = ut.LambdaMART(**TREES).fit(log)
+    write_export(never, tmp_path / "n.json", "solr")
+    store = json.loads((tmp_path / "n.features.json").read_text())
+    assert value_in_solr(store[0], {}) == 0.0
+
+
+def rescored(first, second, request):
+    """Elasticsearch's QueryRescorer: the hits of one shard, in their order."""
+    rescore, n = request["rescore"], max(request["from"] + request["size"], 0)
+    weights, window = rescore["query"], rescore["window_size"]
+    hits = sorted(range(len(first)), key=lambda d: (-first[d], d))[: max(n, window)]
+    scores = {d: np.float32(first[d]) * np.float32(weights["query_weight"]) for d in hits}
+    for d in hits[:window]:
+        scores[d] += np.float32(second[d]) * np.float32(weights["rescore_query_weight"])
+    hits.sort(key=lambda d: (-scores[d], d))
+    return hits[request["from"] : n], scores
+
+
+@pytest.mark.parametrize(("start", "size"), [(0, 10), (0, 150), (100, 10), (95, 20)])
+def test_documents_beyond_the_window_come_last(log, tmp_path, start, size):
+    """Those are scored 0; a model whose scores are mostly negative put them on top."""
+    ranker = ut.LambdaMART(ut.PRS(ut.PowerLaw(1.0)), **TREES).fit(log)
+    path = ut.export_model(ranker, tmp_path / "m.json", "es-ltr")
+    request = json.loads((tmp_path / "m.query.json").read_text()) | {"from": start, "size": size}
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(400, 4)).astype(np.float32)
+    first = rng.random(400)
+    assert (ranker.predict(rows) < 0).sum() > 20
+    format = format_of(catalog.find("export", "es-ltr"))
+    engine = format.scores(path, ranker.feature_names_, rows)
+    window = set(np.argsort(-first)[:100])
+    shown, scores = rescored(first, engine, request)
+    inside = [document in window for document in shown]
+    assert inside == sorted(inside, reverse=True)
+    assert all(scores[document] > 0 for document in window)
+    by_ranker = [d for d in shown if d in window]
+    kept = ranker.predict(rows[by_ranker])
+    assert np.all(np.diff(kept) <= 1e-6)
+    raw, _ = rescored(first, ranker.predict(rows), request)
+    if start + size > 100:  # what a model without the constant does
+        assert [d in window for d in raw] != inside
+
+
+def value_in_lucene(template, document):
+    """function_score of one field: NaN where the query finds no document, an error below 0."""
+    score = template["function_score"]
+    field = score["query"]["exists"]["field"]
+    assert score["boost_mode"] == "replace"
+    if field not in document:
+        return np.nan
+    value = document[score["field_value_factor"]["field"]]
+    if value < 0:
+        raise ValueError("field value function must not produce negative scores")
+    return value
+
+
+def test_numbers_are_read_from_fields_and_text_is_matched(log, tmp_path):
+    names = ("bm25_title", "price", "in_stock", "title_match")
+    ranker = ut.LambdaMART(**TREES).fit(changed(log, feature_names=names))
+    write_export(ranker, tmp_path / "m.json", "opensearch")
+    features = json.loads((tmp_path / "m.features.json").read_text())["featureset"]["features"]
+    templates = {each["name"]: each["template"] for each in features}
+    assert {name for name in names if "match" in templates[name]} == {"bm25_title", "title_match"}
+    assert value_in_lucene(templates["price"], {"FIELD_OF_price": 12.5}) == 12.5
+    assert np.isnan(value_in_lucene(templates["in_stock"], {"FIELD_OF_price": 1.0}))
+    write_export(ranker, tmp_path / "s.json", "solr")
+    kinds = [each["class"].rsplit(".", 1)[1] for each in json.loads(
+        (tmp_path / "s.features.json").read_text())]  # fmt: skip
+    assert kinds == ["SolrFeature", "FieldValueFeature", "FieldValueFeature", "SolrFeature"]
+
+
+def test_the_profile_of_vespa_goes_where_its_documentation_says(log, tmp_path):
+    """schemas/SCHEMA/PROFILE.profile, named like the profile in it."""
+    written = write_export(ut.LambdaMART(**TREES).fit(log), tmp_path / "my-shop.json", "vespa")
+    package = tmp_path / "package"
+    package.mkdir()
+    for file in ("my-shop.json", "my-shop.profile"):
+        shutil.copy(tmp_path / file, package / file)
+    local = [line for line in written.commands if not line.startswith("vespa")]
+    subprocess.run(["sh", "-ec", "\n".join(local)], cwd=package, check=True)
+    profile = package / "schemas" / "doc" / "my_shop.profile"
+    assert "rank-profile my_shop {" in profile.read_text()
+    assert (package / "models" / "my-shop.json").exists()
+
+
 # ---- what is refused
 
 
@@ -340,7 +473,9 @@ def test_negative_features_are_named_where_the_engine_refuses_them(log, tmp_path
     above = changed(log, features=log.features - [[0, log.features[:, 1].min(), 0, 0]])
     ranker = ut.LambdaMART(**TREES).fit(above)
     path = ut.export_model(ranker, tmp_path / "m.json", "es-ltr")
-    assert check_export(ranker, path, above, "es-ltr").negative == ("f1", "f3", "f4")
+    found = check_export(ranker, path, above, "es-ltr")
+    assert found.negative == ("f1", "f3", "f4")
+    assert (found.holds, found.works) == (True, False)
     assert check_export(ranker, ut.export_model(ranker, tmp_path / "m.c"), above).negative == ()
 
 
@@ -363,8 +498,14 @@ def test_samples_are_read_from_tables_and_letor(tmp_path):
     assert indptr.tolist() == [0, 1, 3]
     with pytest.raises(ColumnError, match=r"has no column 'mor', .* Did you mean 'more'"):
         read_sample(tmp_path / "s.parquet", ("f", "mor"))
-    pq.write_table(table.select(["f", "g"]), tmp_path / "plain.parquet")
-    assert read_sample(tmp_path / "plain.parquet", ("f", "g"))[1].tolist() == [0, 3]
+    named = table.rename_columns(["search_term", "g", "score", "more"])
+    pq.write_table(named, tmp_path / "named.parquet")
+    with pytest.raises(ColumnError, match=r"has no column 'query_id'.*which rows are one list"):
+        read_sample(tmp_path / "named.parquet", ("score", "g"))
+    theirs = {"query_id": "search_term", "f": "score"}
+    assert read_sample(tmp_path / "named.parquet", ("f", "g"), theirs)[1].tolist() == [0, 1, 3]
+    with pytest.raises(OptionError, match=r"Got 'query'.*Did you mean 'query_id'"):
+        read_sample(tmp_path / "named.parquet", ("f", "g"), {"query": "search_term"})
     (tmp_path / "s.txt").write_text("1 qid:1 1:0.5 2:1\n0 qid:1 1:0.25 2:0\n1 qid:2 1:1 2:1\n")
     features, indptr = read_sample(tmp_path / "s.txt", ("f1", "f2"))
     assert (features[1, 0], indptr.tolist()) == (0.25, [0, 2, 3])

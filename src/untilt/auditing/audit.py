@@ -40,7 +40,7 @@ from untilt.data.clicklog import ClickLog
 from untilt.data.counts import FEW_CLICKS, ClickRates, position_counts
 from untilt.data.limits import check_room
 from untilt.data.shown import ImpressionCheck, examine_impressions
-from untilt.data.transform import without_features
+from untilt.data.transform import to_evidence, without_features
 from untilt.errors import OptionError, UntiltError
 from untilt.facts import Fact, note, notes, phrase, positions_text, serious, warning
 from untilt.views import Section, View
@@ -270,6 +270,7 @@ class Audit(Portable, View):
     harvested : whether an experiment agrees with a curve of production's lists; None without one
     estimators : whether estimators agree about the curve; None with an experiment, or without a
         curve
+    left_out : the deep positions without evidence that were not looked at
     """
 
     label_name: str
@@ -298,6 +299,7 @@ class Audit(Portable, View):
     sessions: SessionTest | None = None
     harvested: HarvestedTest | None = None
     estimators: EstimatorTest | None = None
+    left_out: Fact | None = None
     json_renamed: ClassVar[Mapping[str, str]] = {"position_features": ""}
     json_properties: ClassVar[tuple[str, ...]] = (
         "is_identified", "comparable", "not_comparable", "old_score", "next_step", "advice",
@@ -415,6 +417,7 @@ def audit(
     level: float = 0.95,
     assigned: Assigned = "unknown",
     old_score: str | None = None,
+    depth: int | None = None,
 ) -> Audit:
     """Look at a log before learning from it.
 
@@ -422,7 +425,8 @@ def audit(
     join all positions (then examination can be measured without a model of relevance),
     and which estimator to use. Only sums over equal lists are used: a collapsed log gives the same
     audit. `assigned` "random" says that chance drew the ranker of each session, as in an A/B test,
-    "other" that something else did. `old_score` names the feature that production sorts by.
+    "other" that something else did. `old_score` names the feature that production sorts by. `depth`
+    is the last position to look at; without it the last one with 30 clicks, and at least 20.
 
     >>> from untilt.simulation.simulate import simulate
     >>> from untilt.simulation.synthetic import make_judged
@@ -432,6 +436,8 @@ def audit(
     """
     _check(log)
     check_level(level)
+    coverage = checks.coverage(log)
+    log, left_out = to_evidence(log, depth)
     clicks = log if log.is_binary else log.with_label((log.label > 0).astype(np.float64))
     done, clicks = interventions_of(clicks), clicks.without_versions()
     cells = position_counts(clicks)
@@ -466,10 +472,11 @@ def audit(
         missing_features=checks.missing_features(log),
         duplicate_impressions=checks.duplicate_impressions(log),
         sessions_with_gaps=checks.sessions_with_gaps(log),
-        coverage=checks.coverage(log),
+        coverage=coverage,
         relevance=relevance_proxy(honest, cells, evidence),
         graph=graph,
         evidence=evidence if log.is_binary else None,
+        left_out=left_out,
         versions=versions,
         leaks=leaks,
         sort_keys=keys,
@@ -522,6 +529,8 @@ def _positions(rates: ClickRates, which: Any) -> tuple[int, ...]:
 
 
 def _notes(audit: Audit) -> Iterator[Fact]:
+    if audit.left_out is not None:
+        yield audit.left_out
     if audit.share_without_click:
         share, label = audit.share_without_click, audit.label_name
         yield WITHOUT_CLICK(share=share, label=label)

@@ -9,6 +9,7 @@ from untilt._core.progress import progress
 from untilt.cli import arguments
 from untilt.cli.console import Output
 from untilt.cli.declared import argument, file_option, option
+from untilt.data.read.options import DepthOptions
 from untilt.errors import IdentifiabilityError, OptionError, check_share
 from untilt.evaluation.options import LevelOptions, OldScoreOptions
 from untilt.facts import Fact, note
@@ -37,6 +38,7 @@ def audit(
     ),
     *,
     asked: OldScoreOptions,
+    deep: DepthOptions,
     reading: arguments.LogOptions,
     export: arguments.UbiOptions,
     out: Output,
@@ -60,7 +62,7 @@ def audit(
     arguments.check_plots(plot)
     read = reading.read(out, export.source(log), context=context or (), collapse="halves")
     with progress("looking at the log"):
-        audited = audit_log(read, old_score=asked.old_score)
+        audited = audit_log(read, old_score=asked.old_score, depth=deep.depth)
     out.record(**audited.to_dict(said=out.said))
     out.show(without(audited.view(), "audit.in-python"))
     if plot is not None:

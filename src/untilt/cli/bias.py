@@ -136,9 +136,12 @@ def _advised(
     """What the audit advises, with its options, and the lists for it; the user's own come first."""
     from untilt.auditing.audit import audit
     from untilt.auditing.next_step import context_fact, lists_by_context
+    from untilt.data.transform import to_evidence
 
+    log, left_out = to_evidence(log, options.get("depth"))
+    out.points([left_out] if left_out else [])
     with progress("looking at the log"):
-        found = audit(log)
+        found = audit(log, depth=log.depth)
     advice = found.advice
     if context and advice.estimator:
         fact = context_fact(found.reading, context)

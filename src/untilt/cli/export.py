@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from untilt.exports.format import ExportCheck, Exported
 
 
-DIFFERS = 1  # exit code: the written model does not score as the ranker does
+DIFFERS = 1  # exit code: the engine scores differently, or refuses a feature
 
 
 def export(
@@ -38,13 +38,19 @@ def export(
         "table with query_id and the features, or a LETOR file (.txt).",
         metavar="TABLE",
     ),
+    column: list[str] | None = option(
+        None,
+        "Where a column of --check has another name, as in query_id=srch_id. May be repeated.",
+        metavar="NAME=COLUMN",
+    ),
     *,
     output: Output,
 ) -> None:
     """Write a ranker's model for another engine, with what that engine needs to use it.
 
     Scores there are those of the ranker, at split values and for missing features too; --check
-    compares them row by row and list by list, and ends with 1 where any differs.
+    compares them row by row and list by list. The exit code is 1 where any differs, or where the
+    engine refuses a value.
 
     Example: [bold]untilt export ranker.untilt --to es-ltr --out model.json --check
     documents.parquet[/bold]
@@ -54,7 +60,9 @@ def export(
 
     arguments.check_out(out)
     model = load(ranker)
-    sample = None if check is None else _sample(check, model)
+    if column and check is None:
+        raise OptionError("--column names columns of the table of --check. Give --check too.")
+    sample = None if check is None else _sample(check, model, columns_of(column or ()))
     refuse_inputs(written_beside(model, out, to), [ranker, check])
     written = write_export(model, out, to, name=name)
     output.record(
@@ -63,9 +71,7 @@ def export(
         notes=[note.record(output.said) for note in written.notes],
     )  # fmt: skip
     _tell(output, written, type(model).__name__)
-    if sample is not None:
-        holds = _check(output, model, written, *sample)
-    if sample is not None and not holds:
+    if sample is not None and not _check(output, model, written, *sample):
         raise typer.Exit(DIFFERS)
 
 
@@ -88,6 +94,13 @@ def _check(output: Output, model: Any, written: "Exported", features: Any, indpt
     from untilt.exports.format import check_export
 
     found = check_export(model, written.path, features, written.to, indptr=indptr)
+    if found.negative:
+        output.heading("will not work")
+        output.say(
+            "The engine refuses negative values of features, and these rows have some in "
+            f"{', '.join(found.negative)}. Add a constant to these features in the log, train "
+            "again, and add it in the engine's query too."
+        )
     output.heading("the same scores?")
     output.table(("", ""), _rows(found))
     output.record(
@@ -95,14 +108,10 @@ def _check(output: Output, model: Any, written: "Exported", features: Any, indpt
             "rows": found.rows, "lists": found.lists, "largest_difference": found.largest,
             "rows_that_differ": found.beyond, "lists_reordered": found.reordered,
             "lists_with_new_ties": found.tied, "negative_features": list(found.negative),
-            "holds": found.holds,
+            "holds": found.holds, "works": found.works,
         }
     )  # fmt: skip
-    if found.negative:
-        output.say(
-            f"\nNegative in these rows, which the engine refuses: {', '.join(found.negative)}."
-        )
-    return found.holds
+    return found.works
 
 
 def _rows(found: "ExportCheck") -> list[tuple[str, str]]:
@@ -120,13 +129,13 @@ def _rows(found: "ExportCheck") -> list[tuple[str, str]]:
     return rows
 
 
-def _sample(path: Path, model: Any) -> tuple[Any, Any]:
+def _sample(path: Path, model: Any, columns: dict[str, str | None]) -> tuple[Any, Any]:
     """(features, indptr) of a table with the ranker's features, lists by query_id."""
     from untilt.exports.format import read_sample
 
     if not path.exists():
         raise OptionError(f"--check {path}: there is no such file. Check the path.")
-    return read_sample(path, model.feature_names_)
+    return read_sample(path, model.feature_names_, columns)
 
 
 def judgments(

@@ -7,7 +7,7 @@ is coarse enough for a double to hold any sum of them exactly (`on_grid`).
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,5 +130,8 @@ def tracker(
     found.start()
     try:
         yield dict(found.worker_args())
-    finally:
-        found.free()
+    except BaseException:
+        with suppress(Exception):  # it would hide why the workers stopped
+            found.free()
+        raise
+    found.free()

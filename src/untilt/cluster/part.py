@@ -274,6 +274,11 @@ def _read(
                 f"a worker trains on a ClickLog. Got {type(log).__name__} instead. Read its part "
                 "of the log with ut.read_log(...)."
             )
+        if log.n_lists == 0 and group.size > 1:
+            raise OptionError(
+                f"worker {group.rank} of {group.size} has no sessions: there may be fewer queries "
+                "than workers. Use fewer workers."
+            )
         found = log, learning_data.training_lists(log, ranker.weighting)
     except UntiltError as refused:
         error = refused

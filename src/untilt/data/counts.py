@@ -338,6 +338,14 @@ NOT_SHOWN = note(
 
 FEW_CLICKS = 30  # at a position; below, its click rate is known to no better than a third or so
 ALWAYS_DRAWN = 20  # positions that are printed and drawn whatever their clicks
+MOST_LEFT_OUT = 0.05  # of the clicks: below positions with evidence
+
+
+def evidence_depth(clicks: FloatArray) -> int:
+    """The last position with 30 clicks, at least 20, or all of a shorter page."""
+    clicked = np.flatnonzero(clicks >= FEW_CLICKS)
+    last = int(clicked[-1]) + 1 if len(clicked) else 1
+    return min(len(clicks), max(ALWAYS_DRAWN, last))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -368,9 +376,7 @@ class ClickRates(Portable, View):
         Below, a deep list has a flat line and wide intervals that hide the top; the arrays hold
         all positions.
         """
-        clicked = np.flatnonzero(self.clicks >= FEW_CLICKS)
-        last = int(clicked[-1]) + 1 if len(clicked) else 1
-        return min(len(self.position), max(ALWAYS_DRAWN, last))
+        return evidence_depth(self.clicks)
 
     @property
     def not_drawn(self) -> Fact | None:

@@ -9,8 +9,42 @@ import numpy as np
 from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, sum_by
 from untilt._core.random import Seed, generator
 from untilt.data.clicklog import ClickLog
-from untilt.errors import ColumnError, OptionError, check_choice, check_share, did_you_mean
-from untilt.facts import phrase
+from untilt.data.counts import ALWAYS_DRAWN, MOST_LEFT_OUT, evidence_depth
+from untilt.errors import (
+    ColumnError,
+    OptionError,
+    check_choice,
+    check_least,
+    check_share,
+    did_you_mean,
+)
+from untilt.facts import Fact, note, phrase
+
+LEFT_OUT = note(
+    "log.positions-left-out",
+    "Positions from {first} to {last} have {share:.1%} of the clicks and are left out "
+    "⟦(depth={last} keeps them)|(--depth {last} keeps them)⟧.",
+)
+
+
+def to_evidence(log: ClickLog, depth: int | None = None) -> tuple[ClickLog, Fact | None]:
+    """The log down to `depth`; where it is not given, to the last position with evidence.
+
+    That is the last one with 30 clicks, at least 20, and so deep that 95% of the clicks are kept.
+    """
+    if depth is not None:
+        check_least("depth", depth, 1)
+        return (log if depth >= log.depth else log.top(depth)), None
+    if log.depth <= ALWAYS_DRAWN or log.layout is not None:
+        return log, None
+    clicked = np.repeat(log.count, np.diff(log.indptr)) * (log.label > 0)
+    clicks = sum_by(log.position - 1, clicked, log.depth)
+    share = np.cumsum(clicks) / max(1.0, clicks.sum())
+    kept = max(evidence_depth(clicks), int(np.searchsorted(share, 1 - MOST_LEFT_OUT)) + 1)
+    if kept >= log.depth:
+        return log, None
+    told = LEFT_OUT(first=kept + 1, last=log.depth, share=1 - share[kept - 1])
+    return log.top(kept), told
 
 
 def split(log: ClickLog, share: float, *, by: str, seed: Seed) -> tuple[ClickLog, ClickLog]:

@@ -89,6 +89,10 @@ class Format:
     def files(self, form: Any, target: Target) -> ExportFiles:
         """The model and what belongs to it; `form` is one that `endings` names."""
 
+    def lacks(self, form: Form) -> float:
+        """What must be added to the engine's scores to get those of `predict`."""
+        return form.constant if isinstance(form, LinearForm) and not self.adds_constant else 0.0
+
     @abstractmethod
     def scores(self, path: Path, names: tuple[str, ...], features: SingleArray) -> FloatArray:
         """Scores of rows by the written file, as the engine would give them."""
@@ -170,9 +174,12 @@ def write_export(
             temporary.write_bytes(files.model)
         else:
             temporary.write_text(files.model, encoding="utf-8")
-    takes = OLD_RANK in ranker.feature_names_
-    notes = (*files.notes, *([READS_OLD_RANK(feature=OLD_RANK)] if takes else []))
-    return Exported(place, record.name, tuple(written), tuple(kept), files.commands, notes)
+    notes = [*files.notes]
+    if lacks := format.lacks(form):
+        notes.append(CONSTANT(constant=-lacks))
+    if OLD_RANK in ranker.feature_names_:
+        notes.append(READS_OLD_RANK(feature=OLD_RANK))
+    return Exported(place, record.name, tuple(written), tuple(kept), files.commands, tuple(notes))
 
 
 def written_beside(ranker: Ranker, path: Path, to: str | None) -> tuple[Path, ...]:
@@ -285,11 +292,18 @@ class ExportCheck:
         """Whether no row differs and no list changes."""
         return self.beyond == 0 and self.reordered == 0
 
+    @property
+    def works(self) -> bool:
+        """Whether the check holds and the engine takes every value of these features."""
+        return self.holds and not self.negative
+
     def __str__(self) -> str:
         return (
             f"{self.to}: {self.rows:,} rows in {self.lists:,} lists. Largest difference of a score "
             f"{self.largest:.1e}; {self.beyond:,} rows differ by more than {TOLERANCE:g}; "
             f"{self.reordered:,} lists change their order"
+            + f"; refused for negative values: {', '.join(self.negative)}"
+            * bool(self.negative)
         )
 
 
@@ -318,13 +332,12 @@ def check_export(
         raise FileFormatError(
             f"{path} is no model that untilt wrote for {record.title}: {error!r}. Export it again."
         ) from error
-    if isinstance(form, LinearForm) and not format.adds_constant:
-        found = found + form.constant
     negative: tuple[str, ...] = ()
     if format.unsigned:
         below = np.fmin.reduce(features, axis=0) < 0
         negative = tuple(np.array(form.names, object)[below])
-    return compared(record.name, wanted, found, bounds, negative=negative)
+    lacks = format.lacks(form)
+    return compared(record.name, wanted, found, bounds, lacks=lacks, negative=negative)
 
 
 def compared(
@@ -333,12 +346,15 @@ def compared(
     found: FloatArray,
     indptr: IntArray,
     *,
+    lacks: float = 0.0,
     negative: tuple[str, ...] = (),
 ) -> ExportCheck:
-    """The differences of scores and of the order within lists."""
+    """The differences of scores, `lacks` added to those found, and of the order within lists."""
+    highest = np.nanmax(np.abs([wanted, found]), initial=0.0)
+    found = found + lacks
     difference = np.abs(np.where(wanted == found, 0.0, found - wanted))
     difference[~np.isfinite(difference)] = np.inf
-    scale = max(1.0, float(np.max(np.abs(wanted), initial=0.0)))
+    scale = max(1.0, float(highest) if np.isfinite(highest) else 0.0)
     closest = 4 * float(np.spacing(np.float32(scale)))
     kinds = [_changed(wanted[a:b], found[a:b], closest) for a, b in pairwise(indptr)]
     return ExportCheck(
@@ -397,10 +413,12 @@ def _rows(ranker: Ranker, sample: Any, indptr: Any) -> tuple[SingleArray, IntArr
     return features.astype(np.float32, copy=False), bounds
 
 
-def read_sample(path: Path, names: tuple[str, ...]) -> tuple[SingleArray, IntArray]:
-    """(features, indptr) of a file: a table with these columns, or LETOR text.
+def read_sample(
+    path: Path, names: tuple[str, ...], columns: Mapping[str, str | None] | None = None
+) -> tuple[SingleArray, IntArray]:
+    """(features, indptr) of a file: a table with query_id and these columns, or LETOR text.
 
-    Rows of equal query_id are a list; without that column all rows are one.
+    columns : our names to theirs, such as {"query_id": "srch_id"}
     """
     if path.suffix == ".txt" or path.name.endswith(".txt.gz"):
         from untilt.data.letor.read_letor import read_letor
@@ -417,25 +435,33 @@ def read_sample(path: Path, names: tuple[str, ...]) -> tuple[SingleArray, IntArr
         memory_limit=None, temp_directory=None, threads=None, files=files.names
     ) as database:
         source = open_source(database, files, "sample")
-        wanted = names if source.has(OLD_RANK) else of_documents(names)
-        lost = [name for name in wanted if not source.has(name)]
-        if lost:
-            hint = did_you_mean(lost[0], source.columns)
-            raise ColumnError(
-                f"{source.what} has no column {lost[0]!r}, a feature of the ranker.{hint} Give a "
-                f"table with all of its {len(names)} features, and query_id."
+        known = names if source.has(OLD_RANK) else of_documents(names)
+        theirs = {name: (columns or {}).get(name) or name for name in ("query_id", *known)}
+        if unknown := sorted(set(columns or {}) - set(theirs)):
+            raise OptionError(
+                f"columns maps query_id and the features of the ranker. Got {unknown[0]!r}."
+                f"{did_you_mean(unknown[0], list(theirs))}"
             )
-        lists = ("query_id",) if source.has("query_id") else ()
-        table = source.load((*lists, *wanted), frozenset(lists))
-        columns = [
+        lost = [name for name in theirs if not source.has(theirs[name])]
+        if lost:
+            raise ColumnError(
+                f"{source.what} has no column {theirs[lost[0]]!r}"
+                f"{', a feature of the ranker' * (lost[0] != 'query_id')}."
+                f"{did_you_mean(theirs[lost[0]], source.columns)} Give a table with query_id, "
+                f"which says which rows are one list, and the {len(known)} features. Map other "
+                f"names with ⟦columns={{{lost[0]!r}: ...}}⟧."
+            )
+        query, *own = theirs.values()
+        table = source.load(tuple(theirs.values()), frozenset({query}))
+        values = [
             f"coalesce(CAST({quoted(name)} AS FLOAT), 'nan'::FLOAT) AS f{n}"
-            for n, name in enumerate(wanted)
+            for n, name in enumerate(own)
         ]
-        key = "dense_rank() OVER (ORDER BY query_id)" if lists else "1"
+        key = f"dense_rank() OVER (ORDER BY {quoted(query)}) AS list"
         with translated_errors(source.what):
-            found = database.arrays(f"SELECT {key} AS list, {', '.join(columns)} FROM {table}")
+            found = database.arrays(f"SELECT {', '.join([key, *values])} FROM {table}")
     order = np.argsort(found["list"], kind="stable")
     bounds = ragged.indptr_of(np.unique(found["list"], return_counts=True)[1])
-    values = [found[f"f{n}"][order] for n in range(len(wanted))]
-    own = with_old_rank(np.column_stack(values), names[len(wanted) :], bounds)
-    return own.astype(np.float32, copy=False), bounds
+    rows = np.column_stack([found[f"f{n}"][order] for n in range(len(own))])
+    scored = with_old_rank(rows, names[len(known) :], bounds)
+    return scored.astype(np.float32, copy=False), bounds

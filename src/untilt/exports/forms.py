@@ -26,6 +26,7 @@ value goes, in which order and precision trees are summed. Rules as of the engin
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -296,6 +297,38 @@ def check_names(names: tuple[str, ...], engine: str) -> None:
             f"{engine} knows features by their names, and {twice[0]!r} is empty or the name of two "
             "of them. Name the feature columns apart and train again."
         )
+
+
+# Names of features that are scores of a text query; others are taken for fields of numbers.
+_OF_TEXT = re.compile(r"bm25|tf_?idf|match|similar|cosine|lmir|phrase", re.IGNORECASE)
+
+
+def is_text_score(name: str) -> bool:
+    """Whether a feature seems to be the score of a text query, by its name."""
+    return _OF_TEXT.search(name) is not None
+
+
+def weights_json(form: LinearForm, engine: str) -> str:
+    """The weights as JSON numbers, always with a point or an exponent: Solr reads doubles alone."""
+    if form.fill:
+        raise OptionError(
+            f"{engine} counts a missing feature as 0 in a linear model, and this ranker counts it "
+            f"as {form.fill:g}. Read the log with ⟦missing=0.0⟧ and train again, or let the engine "
+            "give that value for a missing feature and train without missing values."
+        )
+    weights = zip(form.names, form.weights.astype(np.float32), strict=True)
+    pairs = (f"{json.dumps(n, ensure_ascii=False)}:{text32(w)}" for n, w in weights)
+    return "{" + ",".join(pairs) + "}"
+
+
+def weights_of(given: Any, names: Sequence[str], path: Path) -> SingleArray:
+    """The weights of `weights_json`; raises where one is no JSON number, which engines refuse."""
+    if wrong := [name for name, weight in given.items() if type(weight) is not float]:
+        raise FileFormatError(
+            f"{path} has {given[wrong[0]]!r} as the weight of {wrong[0]!r}. The engine reads "
+            "numbers with a decimal point and without quotes. Export the ranker again."
+        )
+    return np.array([single_of(given.get(name, 0.0)) for name in names], np.float32)
 
 
 def check_depth(forest: Forest, engine: str) -> None:

@@ -4,6 +4,9 @@ Both plugins share the format. A split goes to "yes" where threshold > x in sing
 that LightGBM's x <= t is written as x < next32(cut). NaN goes to the child called "missing": it is
 always written, since a plugin that finds none sends NaN to "no". The objective must be one that the
 plugin knows and does not transform.
+
+The rescorer of these engines gives documents beyond its window the score query_weight * score, 0
+here, and sorts them together with the others. So a last tree of one leaf lifts every score above 0.
 """
 
 import json
@@ -16,9 +19,9 @@ import numpy as np
 
 from untilt._core.arrays import FloatArray
 from untilt.catalog import method
-from untilt.errors import FileFormatError, OptionError
+from untilt.errors import FileFormatError
 from untilt.exports import forms
-from untilt.exports.format import CONSTANT, ExportFiles, Format, Target
+from untilt.exports.format import ExportFiles, Format, Target
 from untilt.facts import Fact, note, warning
 
 NO_NEGATIVE_FEATURES = note(
@@ -26,6 +29,11 @@ NO_NEGATIVE_FEATURES = note(
     "{engine} scores features by queries, and refuses negative ones: a feature that can be "
     "negative must be shifted in its query, and the ranker trained on the shifted one",
 )
+LINEAR_WINDOW = warning(
+    "export.linear-window",
+    "a linear model may give scores below 0, and documents beyond window_size have the score 0: "
+    "keep from + size at most window_size",
+)()
 MISSING_SINCE = warning(
     "export.missing-since",
     "missing values follow the trees from {since} on; before, {engine} LTR sends them to the right "
@@ -60,7 +68,8 @@ class LtrPlugin(Format):
         """The model, its feature set, a query that re-ranks with it, and the commands."""
         forms.check_names(form.names, f"{self.engine} LTR")
         if isinstance(form, forms.LinearForm):
-            kind, definition = "model/linear", _linear(form, self.engine)
+            kind = "model/linear"
+            definition = forms.weights_json(form, f"{self.engine} LTR")
         else:
             forms.check_depth(form, f"{self.engine} LTR")
             kind, definition = "model/xgboost+json", _trees(form)
@@ -73,15 +82,16 @@ class LtrPlugin(Format):
             notes=self._notes(form),
         )
 
+    def lacks(self, form: forms.Form) -> float:
+        """The lift of trees, too."""
+        return -_lift(form) if isinstance(form, forms.Forest) else super().lacks(form)
+
     def scores(self, path: Path, names: tuple[str, ...], features: forms.SingleArray) -> FloatArray:
         """The body of `_createmodel`: model/xgboost+json or model/linear."""
         model = forms.read_json(path)["model"]["model"]
         definition = json.loads(model["definition"])
         if model["type"] == "model/linear":
-            weights = np.zeros(len(names), np.float32)
-            for name, weight in definition.items():
-                weights[forms.indices(names)[name]] = forms.single_of(weight)
-            return forms.linear_single(features, weights)
+            return forms.linear_single(features, forms.weights_of(definition, names, path))
         if definition["objective"] not in ("rank:ndcg", "rank:map", "rank:pairwise", "reg:linear"):
             raise FileFormatError(f"{path} has an objective that the plugin transforms or refuses.")
         index, nodes = forms.indices(names), forms.Nodes.empty()
@@ -123,14 +133,22 @@ class LtrPlugin(Format):
         if isinstance(form, forms.Forest) and form.missing is not None:
             told.append(MISSING_SINCE(engine=self.engine, since=self.since))
         if isinstance(form, forms.LinearForm):
-            told.append(CONSTANT(constant=form.constant))
+            told.append(LINEAR_WINDOW)
         return tuple(told)
+
+
+def _lift(form: forms.Forest) -> float:
+    """What is added to every score so that each is above 0: nothing, or a whole number."""
+    least = sum(float(np.min(tree.leaf)) for tree in form.trees)
+    return 0.0 if least > 0 else float(np.floor(-least) + 1)
 
 
 def _trees(forest: forms.Forest) -> str:
     names = [json.dumps(name, ensure_ascii=False) for name in forest.names]
-    trees = ",".join(_nested(tree, names) for tree in forest.trees)
-    return f'{{"objective":"rank:ndcg","splits":[{trees}]}}'
+    trees = [_nested(tree, names) for tree in forest.trees]
+    if lift := _lift(forest):  # the last one, so that sums before it keep their precision
+        trees.append(f'{{"nodeid":0,"leaf":{lift}}}')
+    return f'{{"objective":"rank:ndcg","splits":[{",".join(trees)}]}}'
 
 
 def _nested(tree: forms.Tree, names: list[str]) -> str:
@@ -154,18 +172,6 @@ def _nested(tree: forms.Tree, names: list[str]) -> str:
     return tree.nested(leaves, split)
 
 
-def _linear(form: forms.LinearForm, engine: str) -> str:
-    if form.fill:
-        raise OptionError(
-            f"{engine} LTR counts a missing feature as 0 in a linear model, and this ranker counts "
-            f"it as {form.fill:g}. Read the log with ⟦missing=0.0⟧ and train again, or let the "
-            "feature's query give that value itself and train without missing values."
-        )
-    weights = dict(zip(form.names, form.weights.astype(np.float32), strict=True))
-    pairs = (f"{json.dumps(n, ensure_ascii=False)}:{forms.text32(w)}" for n, w in weights.items())
-    return "{" + ",".join(pairs) + "}"
-
-
 def _feature_set(names: tuple[str, ...]) -> str:
     """Every feature in the order of training, with a query to fill in."""
     features = [
@@ -173,7 +179,7 @@ def _feature_set(names: tuple[str, ...]) -> str:
             "name": name,
             "params": ["keywords"],
             "template_language": "mustache",
-            "template": {"match": {f"FIELD_OF_{name}": "{{keywords}}"}},
+            "template": _template(name, f"FIELD_OF_{name}"),
         }
         for name in names
     ]
@@ -181,8 +187,18 @@ def _feature_set(names: tuple[str, ...]) -> str:
     return json.dumps(body, indent=1, ensure_ascii=False) + "\n"
 
 
+def _template(name: str, field: str) -> dict[str, Any]:
+    """A match of the text, or the number in a field; a document without the field has no value."""
+    if forms.is_text_score(name):
+        return {"match": {field: "{{keywords}}"}}
+    value = {"query": {"exists": {"field": field}}, "field_value_factor": {"field": field}}
+    return {"function_score": {**value, "boost_mode": "replace"}}
+
+
 def _query(target: Target) -> str:
     body = {
+        "from": 0,
+        "size": 10,
         "query": {"match": {"FIELD": "WORDS"}},
         "rescore": {
             "window_size": 100,

@@ -12,7 +12,7 @@ takes what is missing for 0, as LightGBM does.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,15 +21,15 @@ import numpy as np
 
 from untilt._core.arrays import BoolArray, FloatArray
 from untilt.catalog import method
-from untilt.errors import FileFormatError, OptionError
+from untilt.errors import FileFormatError
 from untilt.exports import forms
-from untilt.exports.format import CONSTANT, ExportFiles, Format, Target
+from untilt.exports.format import ExportFiles, Format, Target
 from untilt.facts import Fact, warning
 
 SOLR_MISSING = warning(
     "export.solr-missing",
-    "missing values follow the trees in Solr 9.2 and later (isNullSameAsZero); earlier ones refuse "
-    "the model",
+    "missing values follow the trees in Solr 9.2 and later (isNullSameAsZero), where each feature "
+    'keeps "defaultValue": "NaN"; earlier ones refuse the model',
 )()
 SOLR_UNREACHED = warning(
     "export.solr-unreached",
@@ -60,14 +60,14 @@ class Solr(Format):
         forms.check_names(form.names, "Solr")
         notes: tuple[Fact, ...] = ()
         if isinstance(form, forms.LinearForm):
-            model = _linear(form, target)
-            notes = (CONSTANT(constant=form.constant),)
+            weights = forms.weights_json(form, "Solr")
+            model = _model("LinearModel", target, map(_feature, form.names), f'"weights":{weights}')
         else:
             forms.check_depth(form, "Solr")
             model, notes = _trees(form, target)
         return ExportFiles(
             model=model,
-            templates={".features.json": _feature_store(form.names, target)},
+            templates={".features.json": _feature_store(form, target)},
             commands=_commands(target),
             notes=notes,
         )
@@ -88,10 +88,8 @@ class Solr(Format):
                 with np.errstate(over="ignore"):
                     rows[:, number] = (rows[:, number] - average) / spread
         if model["class"].endswith(".LinearModel"):
-            weights = model["params"]["weights"]
-            return forms.linear_single(
-                rows, np.array([forms.single_of(weights[name]) for name in own])
-            )
+            weights = forms.weights_of(model["params"]["weights"], own, path)
+            return forms.linear_single(rows, weights)
         index, nodes = forms.indices(own), forms.Nodes.empty()
 
         def split(node: Any) -> tuple[int, float, bool, Any, Any]:
@@ -116,26 +114,26 @@ def _trees(forest: forms.Forest, target: Target) -> tuple[str, tuple[Fact, ...]]
         f'{{"weight":"1","root":{_nested(tree, names, powers, knows_missing)}}}'
         for tree in forest.trees
     )
-    features = [_feature(name, power) for name, power in zip(forest.names, powers, strict=True)]
     null = '"isNullSameAsZero":false,' if knows_missing else ""
-    head = json.dumps(_head("MultipleAdditiveTreesModel", target, features), ensure_ascii=False)
-    text = f'{head[:-1]},"params":{{{null}"trees":[{trees}]}}}}\n'
+    features = map(_feature, forest.names, powers)
+    text = _model("MultipleAdditiveTreesModel", target, features, f'{null}"trees":[{trees}]')
     notes = [SOLR_MISSING] if knows_missing else []
     if unreached:
         notes.append(SOLR_UNREACHED(splits=unreached))
     return text, tuple(notes)
 
 
-def _head(kind: str, target: Target, features: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
+def _model(kind: str, target: Target, features: Iterable[Any], params: str) -> str:
+    head = {
         "class": f"{_PACKAGE}.model.{kind}",
         "name": target.name,
         "store": target.name,
-        "features": features,
+        "features": [*features],
     }
+    return f'{json.dumps(head, ensure_ascii=False)[:-1]},"params":{{{params}}}}}\n'
 
 
-def _feature(name: str, power: int) -> dict[str, Any]:
+def _feature(name: str, power: int = 0) -> dict[str, Any]:
     if power == 0:
         return {"name": name}
     per = {"avg": "0.0", "std": forms.text32(np.float32(2.0**-power))}
@@ -208,31 +206,19 @@ def _nested(tree: forms.Tree, names: list[str], powers: list[int], knows_missing
     )
 
 
-def _linear(form: forms.LinearForm, target: Target) -> str:
-    if form.fill:
-        raise OptionError(
-            "Solr counts a missing feature as 0 in a linear model, and this ranker counts it as "
-            f"{form.fill:g}. Read the log with ⟦missing=0.0⟧ and train again, or give the features "
-            "that default in Solr's feature store and train without missing values."
-        )
-    weights = form.weights.astype(np.float32)
-    params = {"weights": {n: forms.text32(w) for n, w in zip(form.names, weights, strict=True)}}
-    features = [_feature(name, 0) for name in form.names]
-    model = {**_head("LinearModel", target, features), "params": params}
-    return json.dumps(model, indent=1, ensure_ascii=False) + "\n"
+def _feature_store(form: forms.Forest | forms.LinearForm, target: Target) -> str:
+    """Text queries and fields; without "defaultValue" a document without the field counts as 0."""
+    nan = isinstance(form, forms.Forest) and form.missing is not None
 
+    def feature(name: str) -> dict[str, Any]:
+        kind, params = "FieldValueFeature", {"field": f"FIELD_OF_{name}"}
+        if forms.is_text_score(name):
+            kind, params = "SolrFeature", {"q": f"{{!field f=FIELD_OF_{name}}}${{text}}"}
+        params |= {"defaultValue": "NaN"} if nan else {}
+        own = {"store": target.name, "name": name, "class": f"{_PACKAGE}.feature.{kind}"}
+        return {**own, "params": params}
 
-def _feature_store(names: tuple[str, ...], target: Target) -> str:
-    features = [
-        {
-            "store": target.name,
-            "name": name,
-            "class": f"{_PACKAGE}.feature.SolrFeature",
-            "params": {"q": f"{{!func}}FIELD_OF_{name}"},
-        }
-        for name in names
-    ]
-    return json.dumps(features, indent=1, ensure_ascii=False) + "\n"
+    return json.dumps([feature(name) for name in form.names], indent=1, ensure_ascii=False) + "\n"
 
 
 def _commands(target: Target) -> tuple[str, ...]:

@@ -134,7 +134,7 @@ def _profile(given: tuple[str, ...], names: list[str], use: str, target: Target)
         if _FUNCTION.fullmatch(name)
     )
     return (
-        f"# Fill in the features, and put this into the schema.\n"
+        "# Fill in the features. It belongs into schemas/SCHEMA/ of the application package.\n"
         f"rank-profile {target.name.replace('-', '_')} {{\n{functions}"
         f"    first-phase {{\n        expression: nativeRank\n    }}\n"
         f"    second-phase {{\n        rerank-count: 100\n        expression: {use}\n    }}\n}}\n"
@@ -149,8 +149,10 @@ def _commands(target: Target, *, linear: bool) -> tuple[str, ...]:
     profile, name = target.beside(".profile"), target.name.replace("-", "_")
     place = "schemas" if linear else "models"
     return (
-        f"# in the application package; fill in {profile} and copy it into the schema first:",
+        f"# in the application package; fill in {profile} first:",
         f"mkdir -p {place} && cp {target.path.name} {place}/",
+        "SCHEMA=${SCHEMA:-doc} && mkdir -p schemas/$SCHEMA",
+        f"cp {profile} schemas/$SCHEMA/{name}.profile",
         "vespa deploy",
         f"vespa query 'yql=select * from sources * where userQuery()' 'query=WORDS' ranking={name}",
     )

@@ -352,6 +352,7 @@ def pair_slates(
     gain: str,
     query_weight: str = "sessions",
     truncation: int | None = None,
+    dense: bool = False,
 ) -> PairSlates:
     """The summed pairs of these lists for a weighting and a metric."""
     gains, plain, share = gains_of(lists.label, gain), gain == "plain", None
@@ -366,7 +367,7 @@ def pair_slates(
     return sum_pairs(
         lists, lists.slate_of_list, gain=gains, weight=lists.list_weights(query_weight) * norms,
         plain=plain, against_all=weighting.against == "all",
-        dense=share is not None or weighting.offset(max(1, lists.depth)) is not None,
+        dense=dense or share is not None or weighting.offset(max(1, lists.depth)) is not None,
         collapse=metric != "map", share=share,
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from untilt import catalog
 from untilt._core.declared import Option, by_name, declared, made
-from untilt.data.read.options import ClickOptions, DocumentOptions
+from untilt.data.read.options import ClickOptions, DepthOptions, DocumentOptions
 from untilt.errors import OptionError, check_choice
 from untilt.evaluation.options import JudgingOptions, LevelOptions, OldScoreOptions
 
@@ -70,7 +70,9 @@ def _check_label(label: object) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunSettings(LevelOptions, JudgingOptions, OldScoreOptions, DocumentOptions, ClickOptions):
+class RunSettings(
+    LevelOptions, JudgingOptions, OldScoreOptions, DocumentOptions, DepthOptions, ClickOptions
+):
     """What a run is asked for, as it may be written in Python, in TOML or at a command line.
 
     Parameters
@@ -78,6 +80,7 @@ class RunSettings(LevelOptions, JudgingOptions, OldScoreOptions, DocumentOptions
     documents, columns, labels, context, features, missing, on_bad, positions_from, grid,
         sample_queries : as in `untilt.read_log`. Where reading depends on the context, each has a
         curve of its own
+    depth : the last position to use; where not given, the last one with 30 clicks, at least 20
     assigned : "random" where chance drew the ranker of each session, as in an A/B test; "other"
         where something else did, such as a country
     old_score : the feature with the score that production sorts by; where not given, the one that
@@ -111,7 +114,7 @@ class RunSettings(LevelOptions, JudgingOptions, OldScoreOptions, DocumentOptions
 
     FIRST: ClassVar[tuple[str, ...]] = (
         "documents", "columns", "label", "labels", "context", "combine", "features", "missing",
-        "on_bad", "positions_from", "grid", "sample_queries", "bias", "fallback", "method",
+        "on_bad", "positions_from", "grid", "depth", "sample_queries", "bias", "fallback", "method",
         "metric", "evaluator", "clip", "among", "baseline", "level", "assigned", "old_score",
     )  # fmt: skip
 

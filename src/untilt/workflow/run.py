@@ -324,7 +324,7 @@ class _Run:
     def _audit(self, read: Done[r.LogSource], data: Data) -> Done[Audit]:
         def compute() -> Audit:
             options = self.options
-            audited = audit(data.log, **options.pick(*AUDITED))
+            audited = audit(data.log, depth=data.log.depth, **options.pick(*AUDITED))
             codec.write_json(self.folder.audit, audited.to_dict())
             return audited
 

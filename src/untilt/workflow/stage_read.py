@@ -24,7 +24,13 @@ from untilt.data.read.files import Files, located, refuse_changed, stamps
 from untilt.data.read.options import ClickOptions, DocumentOptions
 from untilt.data.read.sources import at_hand
 from untilt.data.read.ubi import Ubi
-from untilt.data.transform import in_parts_of_time, restrict_queries, synthesise, without_features
+from untilt.data.transform import (
+    in_parts_of_time,
+    restrict_queries,
+    synthesise,
+    to_evidence,
+    without_features,
+)
 from untilt.errors import OptionError
 from untilt.facts import note, warning
 from untilt.report.step_results import LogSource, Split
@@ -286,7 +292,7 @@ def split_of(data: Data, begins: Sequence[str] = ()) -> Split:
 
 
 # What decides which rows become the log, and what else reading is told.
-ROWS = (*declared(ClickOptions), "label", "labels", "combine", "context", "missing")
+ROWS = (*declared(ClickOptions), "depth", "label", "labels", "combine", "context", "missing")
 READING = (*declared(DocumentOptions), *declared(ClickOptions), "context")
 SYNTHESISED = "synthesised"  # the label that several columns make
 
@@ -355,8 +361,10 @@ def _read_step(
 def _from_memory(source: Any, options: RunOptions, steps: Steps) -> tuple[Done[LogSource], Data]:
     """What is handed over in memory is there at every start; nothing is kept of it."""
     if isinstance(source, ClickLog):
-        log, begins = _merged(source, options)
-        read = LogSource("memory", source.n_impressions, begins=begins)
+        log, left_out = to_evidence(source, options.depth)
+        log, begins = _merged(log, options)
+        notes = (left_out,) if left_out else ()
+        read = LogSource("memory", source.n_impressions, begins=begins, notes=notes)
     else:
         log, read = _read(source, options)
     done = steps.run("read", LogSource, lambda: read, key_of(log), what="reading the log")
@@ -385,9 +393,10 @@ def _read(source: Any, options: RunOptions) -> tuple[ClickLog, LogSource]:
         more = (*options.labels, *([PROPENSITY] if log.propensity is not None else []))
         kept = {name: made.extra_labels[name] for name in more}
         log = replace(made, extra_labels=kept)
+    log, left_out = to_evidence(log, options.depth)
     log, begins = _merged(log, options)
-    rows, turnover = report.n_rows, log.turnover
-    return log, LogSource(report.source, rows, dropped, begins, report.notes, turnover)
+    notes = (*report.notes, *([left_out] if left_out else []))
+    return log, LogSource(report.source, report.n_rows, dropped, begins, notes, log.turnover)
 
 
 def _merged(log: ClickLog, options: RunOptions) -> tuple[ClickLog, tuple[str, ...]]:

@@ -4,6 +4,7 @@ The fast path only notices that something is wrong. Here every rule is taken in 
 the rules before it left over, so a row counts once.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 from untilt.data.limits import DEEPEST, too_deep
@@ -23,7 +24,29 @@ POSITIONS_FROM_0 = serious(
 NO_DOCUMENT = warning("log.no-document", "a document without features")()
 SESSION_DIFFERS = warning("log.session-differs", "in a session whose rows differ in {column}")
 
+SESSION_REUSED = warning(
+    "log.session-reused",
+    "in a session that shows a position twice and lasts longer than {hours} hours: its id is "
+    "reused",
+)
+PAGES_RESTART = warning(
+    "log.pages-restart",
+    "in a session that shows other documents at position 1 again: each page counts from 1",
+)
+REPEATED = warning(
+    "log.rows-repeated",
+    "{n:,} {n:row repeats another row|rows repeat other rows} exactly and {n:counts|count} once.",
+)
+NOT_RANDOM = serious(
+    "log.dropped-not-random",
+    "What is left is no random sample: {head:.0%} of the sessions of the most frequent queries "
+    "(half of the traffic) were left out, and {tail:.0%} of the others. Repair the rows instead.",
+)
+
 N_SHOWN = 5
+LONGEST = 6  # hours that the rows of one list may lie apart
+# Shares of sessions that were left out differ: of so many, by a factor, and by so many errors.
+LEAST_DROPPED, RATIO, ERRORS = 0.01, 1.5, 5.0
 # What the person who made the log or the export can do, by the code of the rule.
 _FIXES = {
     "log.id-missing": "give every row its ids",
@@ -73,8 +96,19 @@ _FIXES = {
         "the log instead (⟦features=|--features⟧), where each impression has its own"
     ),
     "log.position-twice": (
-        "a session is one list: give each page load its own session_id, number positions through "
-        "over all pages, and write each impression once"
+        "a session is one list: give each page load its own session_id, and write each impression "
+        "once"
+    ),
+    "log.session-reused": (
+        "make session_id of the id and the day or the hour, such as 'a17-2026-11-18'"
+    ),
+    "log.pages-restart": (
+        "name the column of the page, ⟦columns={{'page': ...}}⟧, or number positions through over "
+        "all pages"
+    ),
+    "log.bad-page": (
+        "pages count from 1 or 0, and positions from 1 on each page (⟦positions_from=0⟧ where "
+        "yours count from 0)"
     ),
     "log.session-differs": "a session is one list, and all its rows agree on what it was",
     "ubi.no-query-id": "give every request a query_id, and its events the same one",
@@ -94,7 +128,7 @@ _FIXES = {
     "ubi.no-impression": (
         "nothing where events are lost now and then: the object is left out of this list, clicked "
         "or not. If most impressions are missing, leave them aside: ⟦columns={{'impression': "
-        "...}}⟧"
+        "None}}⟧"
     ),
     "ubi.outside": (
         "clicks beside the list (an advertisement, a recommendation) need an action of their own; "
@@ -205,8 +239,12 @@ class ReadReport:
     def told(self) -> Fact:
         """How many rows there are, the notes, and the rules that rows break, a line each."""
         head = f"{self.source}: {self.n_rows:,} rows, {self.n_dropped:,} dropped"
-        notes = [phrase("  {note}", note=note) for note in self.notes]
-        return phrase("{lines:lines}", lines=[head, *notes, *(bad.told for bad in self.bad)])
+        bad = [bad.told for bad in self.bad]
+        return phrase("{lines:lines}", lines=[head, *self._understood, *bad])
+
+    @property
+    def _understood(self) -> list[Fact]:
+        return [phrase("  {note}", note=note) for note in self.notes]
 
     def __str__(self) -> str:
         return str(self.told)
@@ -218,7 +256,7 @@ class ReadReport:
             drop = []
         return phrase(
             "{source} has rows that cannot be used.\n{lines:lines}",
-            source=self.source, lines=[*(bad.told for bad in self.bad), *drop],
+            source=self.source, lines=[*(bad.told for bad in self.bad), *self._understood, *drop],
         )  # fmt: skip
 
 
@@ -325,6 +363,7 @@ class RowExamination:
     bad: tuple[BadRows, ...]
     impressions: str
     documents: str | None
+    notes: tuple[Fact, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -360,8 +399,45 @@ def examine(
             f"WHERE {all_present(log.features)}"
         )
         rows = kept = "with_features"
+    repeated, rows = _rows_once(database, log, rows)
     of_sessions, rows = _session_rules(database, log, rows)
-    return RowExamination(tuple(bad + of_sessions), rows, kept)
+    notes = (REPEATED(n=repeated),) if repeated else ()
+    return RowExamination(tuple(bad + of_sessions), rows, kept, notes)
+
+
+def _rows_once(database: Database, log: Impressions, rows: str) -> tuple[int, str]:
+    """How many rows repeat another one in every column that is read; a view without them."""
+    columns = ", ".join(field.alias for field in (*log.fields, *log.features))
+    once = f"SELECT DISTINCT {columns} FROM {rows}"
+    (count,) = database.row(
+        f"SELECT (SELECT count(*) FROM {rows}) - (SELECT count(*) FROM ({once}))"
+    )
+    if not count:
+        return 0, rows
+    database.run(f"CREATE TEMP VIEW rows_once AS {once}")
+    return count, "rows_once"
+
+
+def dropped_unevenly(database: Database, kept: str) -> Fact | None:
+    """Whether frequent queries lost another share of their sessions than rare ones, by far."""
+    sessions = "SELECT DISTINCT query_id, session_id FROM"
+    head, n_head, tail, n_tail = database.row(
+        "SELECT coalesce(sum(lost) FILTER (before < half), 0), "
+        "coalesce(sum(n) FILTER (before < half), 0), "
+        "coalesce(sum(lost) FILTER (before >= half), 0), "
+        "coalesce(sum(n) FILTER (before >= half), 0) FROM (SELECT n, lost, sum(n) OVER () / 2 AS "
+        "half, sum(n) OVER (ORDER BY n DESC, query_id) - n AS before FROM (SELECT query_id, "
+        "count(*) AS n, count(*) FILTER (there IS NULL) AS lost FROM "
+        f"({sessions} impressions WHERE query_id IS NOT NULL AND session_id IS NOT NULL) "
+        f"LEFT JOIN (SELECT *, true AS there FROM ({sessions} {kept})) "
+        "USING (query_id, session_id) GROUP BY query_id))"
+    )
+    if not (n_head and n_tail):
+        return None
+    share, shares = float(head + tail) / float(n_head + n_tail), (head / n_head, tail / n_tail)
+    error = math.sqrt(share * (1 - share) * (1 / n_head + 1 / n_tail))
+    apart = max(shares) > RATIO * min(shares) and max(shares) - min(shares) > ERRORS * error
+    return NOT_RANDOM(head=shares[0], tail=shares[1]) if apart and share >= LEAST_DROPPED else None
 
 
 def cut_lists(database: Database, log: Impressions) -> BadRows:
@@ -473,14 +549,42 @@ def _session_rules(database: Database, log: Impressions, rows: str) -> tuple[lis
     return bad, rows
 
 
+def _hours(time: Field) -> str:
+    """How long a session lasts; numbers are seconds, or the thousandths that their size tells."""
+    if not time.column.is_numeric:
+        return "date_diff('minute', min(timestamp), max(timestamp)) / 60"
+    units = "WHEN max(timestamp) > 1e17 THEN 1e9 WHEN max(timestamp) > 1e14 THEN 1e6 WHEN "
+    unit = f"CASE {units} max(timestamp) > 1e11 THEN 1e3 ELSE 1 END"
+    return f"(CAST(max(timestamp) AS DOUBLE) - min(timestamp)) / ({unit}) / 3600"
+
+
 def _rules_for(log: Impressions) -> list[SessionRule]:
-    rules = [
+    twice = "count(*) > count(DISTINCT position)"
+    rules = []
+    time = next((field for field in log.fields if field.alias == "timestamp"), None)
+    if time is not None:
+        rules.append(
+            SessionRule(
+                "session_id, query_id",
+                f"{twice} AND {_hours(time)} > {LONGEST}",
+                "'from ' || min(timestamp) || ' to ' || max(timestamp)",
+                SESSION_REUSED(hours=LONGEST),
+            )
+        )
+    rules += [
+        SessionRule(
+            "session_id, query_id",
+            "count(*) - count(DISTINCT position) > 1 AND count(*) FILTER (position = 1) > 1 "
+            "AND count(*) = count(DISTINCT doc_id)",
+            "count(*) FILTER (position = 1) || ' pages with ' || count(*) || ' documents'",
+            PAGES_RESTART(),
+        ),
         SessionRule(
             "session_id, query_id, position",
             "count(*) > 1",
             "'position ' || position || ' shows ' || min(doc_id) || ' and ' || max(doc_id)",
             warning("log.position-twice", "in a session where a position stands twice")(),
-        )
+        ),
     ]
     # The flag before the ranker, whose name it is part of.
     flag = [(field.alias, field.column.name) for field in log.fields if field.alias == FLAG]

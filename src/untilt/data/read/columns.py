@@ -1,5 +1,6 @@
 """Which column plays which role, and the typed views of a log: NULL where a value is bad."""
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -27,8 +28,9 @@ from untilt.data.read.types import (
     whole_sql,
 )
 from untilt.errors import BadRowsError, ColumnError, OptionError, did_you_mean
-from untilt.facts import Fact, listed, phrase, warning
+from untilt.facts import Fact, listed, note, phrase, warning
 
+UNUSED = note("log.unused-columns", "Columns that are not used: {columns:clauses}.")
 BAD_RANDOM = warning("log.bad-random", "{column} is neither 0 nor 1, nor true or false")
 BAD_FEATURE = warning(
     "log.bad-feature", "a feature is missing, no number, or not finite in single precision"
@@ -37,6 +39,10 @@ BAD_CELL = warning(
     "log.bad-cell",
     "{row} and {column} are no cell: missing, no whole numbers from 1, or outside of {rows} x "
     "{columns}",
+)
+BAD_PLACE = warning(
+    "log.bad-page",
+    "{page} is no whole number from {least} to {most:,}, or {column} none from {first}",
 )
 BAD_POSITION = warning("log.bad-position", "{column} is no whole number from {least} to {most:,}")
 BAD_LABEL = warning(
@@ -58,9 +64,13 @@ CELL = ("row", "column")
 FLAG = "random"
 # So is the version of a document, which the documents table has too.
 VERSION = "version"
+# And the page of results, whose positions count from 1 again.
+PAGE = "page"
 # Who made the lists of a log that has a flag for random order and no ranker.
 SHUFFLED, PRODUCTION = "shuffle", "production"
 KEYS = ("query_id", "doc_id")
+# Before the name of a key that the documents table calls otherwise than the log.
+OF_DOCUMENTS = "documents."
 # Names that logs out there use; a hint is better than a list of columns to stare at.
 _OTHER_NAMES = {
     "query_id": ("qid", "query", "srch_id", "search_id", "keyword", "search_term"),
@@ -139,7 +149,8 @@ def log_layout(
     wanted = [*_place(source, columns), *labels, *context]
     roles = {role: _source_column(source, columns.get(role) or role) for role in wanted}
     optional = optional_of(context)
-    for role in (*optional, FLAG, VERSION):
+    page = () if PAGE in (*labels, *context) else (PAGE,)
+    for role in (*optional, FLAG, VERSION, *page):
         theirs = columns.get(role, role if role in optional else None)
         # Asked for by name it must be there; under our own name it may be.
         if theirs is not None and (role in columns or source.named(theirs)):
@@ -149,6 +160,37 @@ def log_layout(
     chosen = {label: roles.pop(label) for label in (*labels, PROPENSITY) if label in roles}
     known = {name: roles.pop(name) for name in context}
     return ColumnRoles(roles, chosen, choose_features(source, features, used), known)
+
+
+# What an unused column may be, by its name: role, words, pattern.
+_LOOKS_LIKE = (
+    (
+        "timestamp",
+        "the time",
+        r"(ts|time|date|datetime|day|hour)|.*_(ts|time|at|date|day)|time_?.*",
+    ),
+    (
+        "ranker",
+        "the ranker",
+        r".*(variant|bucket|experiment|treatment|ranker|algorithm).*|arm|ab_.*",
+    ),
+    (PAGE, "the page of results", r"page(_?(no|nr|num|number|index))?"),
+    ("", "a context", r".*(device|platform|browser|user_agent|country|language|locale).*"),
+)
+_MAPPED = "{column} looks like {words} (⟦columns={{{role:r}: {column:r}}}⟧)"
+_CONTEXT = "{column} looks like {words} (⟦context=[{column:r}]|--context {column}⟧)"
+
+
+def unused_columns(source: Source, layout: ColumnRoles) -> tuple[Fact, ...]:
+    """The columns that nothing was made of though their names say what they may be."""
+    likely = [
+        phrase(_MAPPED if role else _CONTEXT, column=column, words=words, role=role)
+        for column in source.columns
+        if column not in layout.names
+        for role, words, pattern in _LOOKS_LIKE
+        if role not in layout.roles and re.fullmatch(pattern, column.lower())
+    ]
+    return (UNUSED(columns=likely),) if likely else ()
 
 
 def _source_column(source: Source, name: str) -> str:
@@ -174,17 +216,17 @@ def _place(source: Source, columns: Mapping[str, str | None]) -> tuple[str, ...]
 def documents_layout(
     source: Source, *, columns: Mapping[str, str | None], features: Features
 ) -> ColumnRoles:
-    """The layout of a documents table: our names for the keys, or the log's.
+    """The layout of a documents table: its own names for the keys, the log's, or ours.
 
     A table without a query, and without a column that may be one, is about documents alone.
     """
     roles = {}
     for role in KEYS if columns.get(VERSION) is None else (*KEYS, VERSION):
-        theirs = columns.get(role) or role
-        roles[role] = source.named(theirs) or _source_column(source, role)
+        own, theirs = columns.get(OF_DOCUMENTS + role), columns.get(role) or role
+        roles[role] = own or source.named(theirs) or _source_column(source, role)
     if not source.has(roles["query_id"]) and not _hint("query_id", "query_id", source.columns):
         del roles["query_id"]
-    _refuse_missing(source, roles)
+    _refuse_missing(source, roles, OF_DOCUMENTS)
     used = set(roles.values())
     if features is None:
         features = [name for name in source.columns if name not in used]
@@ -250,7 +292,9 @@ def check_mapping(
 ) -> None:
     """Raise where a name of ours is taken twice or is none, or one of theirs is no name."""
     taken = (*REQUIRED, *optional_of(context), FLAG, VERSION)
-    known = (*taken, *CELL, *labels, *context)
+    own = tuple(OF_DOCUMENTS + role for role in (*KEYS, VERSION))
+    known = (*taken, *CELL, *labels, *context, *own)
+    known = known if PAGE in known else (*known, PAGE)
     if len(set(known)) < len(known):
         given = f"{list(labels)}" + (f" and context={list(context)}" if context else "")
         raise OptionError(
@@ -273,7 +317,7 @@ def check_mapping(
             )
 
 
-def _refuse_missing(source: Source, roles: Mapping[str, str]) -> None:
+def _refuse_missing(source: Source, roles: Mapping[str, str], of: str = "") -> None:
     missing = {role: name for role, name in roles.items() if not source.has(name)}
     if not missing:
         return
@@ -287,7 +331,7 @@ def _refuse_missing(source: Source, roles: Mapping[str, str]) -> None:
             missing=listed(missing.values(), most=40),
             found=listed(source.columns, most=40) or "none",
             hint=f" Did you mean {', '.join(hints)}?" if hints else "",
-            example=example,
+            example=of + example,
         )
     )
 
@@ -405,10 +449,21 @@ def cell_sql(layout: ColumnRoles, types: Types, *, positions_from: int) -> tuple
     return row, column
 
 
+MOST_PAGES = 100_000
+
+
+@dataclass(frozen=True)
+class Pages:
+    """Pages of results: the number of the first, and the positions that a page has."""
+
+    first: int
+    size: int
+
+
 def _place_field(
-    layout: ColumnRoles, types: Types, positions_from: int, grid: Grid | None
+    layout: ColumnRoles, types: Types, positions_from: int, grid: Grid | None, pages: Pages | None
 ) -> Field:
-    """The position, or the number of the cell of a grid."""
+    """The position, counted through over all pages, or the number of the cell of a grid."""
     if grid is not None:
         row, column = cell_sql(layout, types, positions_from=positions_from)
         inside = f"{row} <= {grid.rows} AND {column} <= {grid.columns}"
@@ -421,15 +476,24 @@ def _place_field(
         raw = " || ', ' || ".join(both)
         return Field("position", cell, sql, bad, is_number=True, raw=raw)
     position = types[layout.roles["position"]]
+    sql = whole_sql(position, "position", most=MOST_POSITION, least=positions_from)
+    bad = BAD_POSITION(
+        column=position.name, least=positions_from, most=MOST_POSITION + positions_from - 1
+    )
+    if pages is None:
+        return Field("position", position, sql, bad, is_number=True)
+    page = types[layout.roles[PAGE]]
+    number = whole_sql(page, PAGE, most=MOST_PAGES, least=pages.first)
     return Field(
         "position",
-        position,
-        whole_sql(position, "position", most=MOST_POSITION, least=positions_from),
-        BAD_POSITION(
-            column=position.name, least=positions_from, most=MOST_POSITION + positions_from - 1
-        ),
+        replace(position, name=f"{page.name}, {position.name}"),
+        f"({number} - 1) * {pages.size} + {sql}",
+        BAD_PLACE(page=page.name, least=pages.first, most=MOST_PAGES, column=position.name,
+                  first=positions_from),
         is_number=True,
-    )
+        raw=f"coalesce(CAST({page.raw} AS VARCHAR), 'NULL') || ', ' || "
+        f"coalesce(CAST({position.raw} AS VARCHAR), 'NULL')",
+    )  # fmt: skip
 
 
 def log_fields(
@@ -439,6 +503,7 @@ def log_fields(
     *,
     positions_from: int = 1,
     grid: Grid | None = None,
+    pages: Pages | None = None,
 ) -> tuple[Field, ...]:
     """The roles of an impressions table."""
     fields = id_fields(layout, types, text_ids)
@@ -447,7 +512,7 @@ def log_fields(
     if session.kind == "float":
         missing = f"CASE WHEN NOT {is_nan_sql(session.raw)} THEN {session.raw} END"
     fields.append(Field("session_id", session, missing, SESSION_MISSING(column="session_id")))
-    fields.append(_place_field(layout, types, positions_from, grid))
+    fields.append(_place_field(layout, types, positions_from, grid, pages))
     for index, (name, theirs) in enumerate(layout.labels.items()):
         bad = (BAD_PROPENSITY if name == PROPENSITY else BAD_LABEL)(column=theirs)
         sql = (propensity_sql if name == PROPENSITY else label_sql)(types[theirs], name)

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from untilt._core.addresses import place
 from untilt._core.declared import Option, as_number
+from untilt.data.limits import DEEPEST
 from untilt.errors import OptionError
 
 Collapse = bool | Literal["halves"]
@@ -95,6 +96,20 @@ class ClickOptions(RowOptions):
             "does not fit into memory.",
             metavar="SHARE", must="be a share above 0 and at most 1",
             fits=lambda share: 0 < share <= 1,
+        ),
+    ] = None  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class DepthOptions:
+    """How far down lists are judged."""
+
+    depth: Annotated[
+        int | None,
+        Option(
+            "Look at positions 1..N (default: down to the last position with 30 clicks, and at "
+            "least 20).",
+            metavar="N", least=1, most=DEEPEST,
         ),
     ] = None  # fmt: skip
 

@@ -10,16 +10,19 @@ from untilt._core.progress import progress
 from untilt.data.clicklog import ClickLog
 from untilt.data.layout import Grid
 from untilt.data.limits import DEEPEST, DroppedRowsWarning
-from untilt.data.read.bad_rows import BadRows, ReadReport, cut_lists, examine
+from untilt.data.read.bad_rows import BadRows, ReadReport, cut_lists, dropped_unevenly, examine
 from untilt.data.read.collapse.assemble import NotCleanError, Wanted, assemble
 from untilt.data.read.columns import (
     KEYS,
+    MOST_PAGES,
+    PAGE,
     PERSON,
     VERSION,
     ColumnRoles,
     DocumentFields,
     Impressions,
     LogSummary,
+    Pages,
     Types,
     cell_sql,
     create_view,
@@ -30,12 +33,13 @@ from untilt.data.read.columns import (
     log_layout,
     stated_summary,
     summarise,
+    unused_columns,
 )
 from untilt.data.read.database import Database, open_database, translated_errors
 from untilt.data.read.files import refuse_changed, stamps
 from untilt.data.read.options import Features, ReadOptions, Request, UbiRequest
 from untilt.data.read.sources import Export, Source, at_hand, files_of, open_source
-from untilt.data.read.types import Column, id_is_text_sql, text_sql, time_sql
+from untilt.data.read.types import Column, id_is_text_sql, text_sql, time_sql, whole_sql
 from untilt.errors import BadRowsError, ColumnError, FileFormatError, OptionError
 from untilt.facts import note
 
@@ -78,8 +82,10 @@ def _read_here(request: Request) -> tuple[ClickLog, ReadReport]:
             clicks, report = _read(database, request, log, table)
         for part, stamp in zip(files, before, strict=True):
             refuse_changed(part, stamp)
-        notes = log.source.notes if table is None else (*log.source.notes, *table.source.notes)
-        return clicks, replace(report, bad=(*log.source.left_out, *report.bad), notes=notes)
+        told = [*report.notes, *log.source.notes]
+        told += [] if table is None else table.source.notes
+        bad = (*log.source.left_out, *report.bad)
+        return clicks, replace(report, bad=bad, notes=tuple(told))
 
 
 def _tables(
@@ -107,11 +113,13 @@ def _tables(
         context=request.context,
         features=None if request.documents is not None else request.features,
     )
+    unused = () if isinstance(request.source, Export) else unused_columns(source, layout)
     ignored: tuple[str, ...] = ()
     if source.count is not None and _may_be_counted(request, layout):
         if source.numeric is not None:
             layout, ignored = _numbers(source.what, layout, source.numeric(), request.features)
         layout, source = source.count(layout) or (layout, source)
+    source = replace(source, notes=(*source.notes, *unused))
     log = _load(database, source, layout, request.features, ignored)
     if request.documents is None:
         return request, log, None
@@ -126,7 +134,8 @@ def _tables(
 def _may_be_counted(request: Request, layout: ColumnRoles) -> bool:
     """Whether the engine that holds the log may count its sessions: by positions, without times."""
     halves = request.collapse == "halves" and "timestamp" in layout.roles
-    return bool(request.collapse) and not halves and "position" in layout.roles
+    counts_through = "position" in layout.roles and PAGE not in layout.roles
+    return bool(request.collapse) and not halves and counts_through
 
 
 def _open_export(database: Database, export: Export, request: Request) -> Source:
@@ -224,8 +233,10 @@ def _read(
     if request.collapse and not _has_times(database, log):
         log = replace(log, layout=log.layout.without("timestamp"))
         tables[0] = log
-    grid = _grid(database, request, log, start)
-    roles = log_fields(log.layout, log.types, text_ids, positions_from=start, grid=grid)
+    grid, pages = _grid(database, request, log, start), _pages(database, log, start)
+    roles = log_fields(
+        log.layout, log.types, text_ids, positions_from=start, grid=grid, pages=pages
+    )
     impressions = Impressions(roles, inline)
     share = request.sample_queries
     create_view(database, "impressions", log.name, (*impressions.fields, *inline), share)
@@ -239,14 +250,15 @@ def _read(
     found, deep = None, None
     # A clean log in Parquet is read once, by what the file says of itself. Where that is wrong, or
     # the log is not clean, it is looked over first.
-    as_it_is = bool(request.collapse) and share is None and start == 1 and grid is None
+    plain = start == 1 and grid is None and pages is None
+    as_it_is = bool(request.collapse) and share is None and plain
     if as_it_is and (stated := stated_summary(impressions, log.source.stated())):
         found = _if_clean(database, wanted, stated, view, log.source.what, ignored)
     if found is None:
         summary, deep = _within_depth(database, impressions)
         found = _if_clean(database, wanted, summary, view, log.source.what, ignored)
     if found is None:
-        found = _without_bad_rows(database, request, wanted, view, log.source.what, ignored)
+        found = _without_bad_rows(database, request, wanted, view, log.source, ignored)
     clicks, report = found
     if deep is not None:
         report = report.with_more(deep)
@@ -293,6 +305,17 @@ def _grid(database: Database, request: Request, log: LoadedTable, start: int) ->
     return Grid(int(rows or 1), int(columns or 1))
 
 
+def _pages(database: Database, log: LoadedTable, start: int) -> Pages | None:
+    """How many positions a page has: as many as the log's longest page shows."""
+    if PAGE not in log.layout.roles:
+        return None
+    page, position = (log.types[log.layout.roles[role]] for role in (PAGE, "position"))
+    number = whole_sql(page, PAGE, most=MOST_PAGES, least=0)
+    place = whole_sql(position, "position", most=DEEPEST, least=start)
+    first, size = database.row(f"SELECT min({number}), max({place}) FROM {log.name}")
+    return Pages(0 if first == 1 else 1, int(size or 1))
+
+
 def _within_depth(database: Database, log: Impressions) -> tuple[LogSummary, BadRows | None]:
     """What the log is like, and the rows that it must do without because they lie too deep."""
     with progress("looking over the log"):
@@ -319,26 +342,31 @@ def _without_bad_rows(
     request: Request,
     wanted: Wanted,
     documents: str | None,
-    what: str,
+    source: Source,
     ignored: tuple[str, ...],
 ) -> tuple[ClickLog, ReadReport]:
+    what = source.what
     with progress("looking for bad rows"):
         examined = examine(
             database, wanted.log, documents=documents, document_fields=wanted.documents
         )
         (n_rows,) = database.row("SELECT count(*) FROM impressions")
-    if not examined.bad:
+    if not (examined.bad or examined.notes):
         raise FileFormatError(
             f"{what} contradicts itself: read twice, it does not give the same rows. The file is "
             f"damaged or was changed while it was read. Write it anew."
         )
-    refused = ReadReport(what, n_rows, 0, examined.bad, ignored)
-    if request.on_bad == "raise" or (refused.counts_from_zero and request.positions_from is None):
+    refused = ReadReport(what, n_rows, 0, examined.bad, ignored, notes=source.notes)
+    refuses = request.on_bad == "raise" and bool(examined.bad)
+    if refuses or (refused.counts_from_zero and request.positions_from is None):
         raise BadRowsError(refused.error_text())
     summary = summarise(database, examined.impressions, wanted.log)
     clicks, changing = assemble(database, wanted, summary, examined.impressions, examined.documents)
-    n_dropped = n_rows - summary.n_rows
-    return clicks, ReadReport(what, n_rows, n_dropped, examined.bad, ignored, changing)
+    repeated = sum(fact.fields["n"] for fact in examined.notes)
+    n_dropped = n_rows - repeated - summary.n_rows
+    uneven = dropped_unevenly(database, examined.impressions) if n_dropped else None
+    notes = (*examined.notes, *([uneven] if uneven else []))
+    return clicks, ReadReport(what, n_rows, n_dropped, examined.bad, ignored, changing, notes)
 
 
 __all__ = [

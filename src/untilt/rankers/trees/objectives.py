@@ -19,7 +19,7 @@ from untilt.bias.curve import PositionBias
 from untilt.bias.given import BiasLike
 from untilt.catalog import method
 from untilt.data.slates import Slates
-from untilt.errors import OptionError, check_choice
+from untilt.errors import OptionError, ShapeError, check_choice
 from untilt.objectives.losses import PbmLikelihood
 from untilt.objectives.pair_slates import GAINS, PairSlates, list_norms, sum_pairs
 from untilt.objectives.pairs import MapObjective, PairObjective
@@ -72,8 +72,17 @@ class PairTreeObjective(LikeAFunction):
             table, offset = weighting.table(depth), weighting.offset(depth)
             self._objective = objective.with_table(table, offset)
 
-    def __call__(self, scores: FloatArray, dataset: object = None) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002
+    def __call__(self, scores: FloatArray, dataset: object = None) -> tuple[FloatArray, FloatArray]:
         """Gradient and hessian at these scores."""
+        if isinstance(dataset, np.ndarray):  # scikit-learn's interface: (labels, scores)
+            scores = dataset
+        if len(scores) != self._objective.slates.n_documents:
+            raise ShapeError(
+                f"the data has {len(scores):,} rows, and this objective learns from "
+                f"{self._objective.slates.n_documents:,}, one for each shown document. Train on "
+                "ut.lightgbm_dataset(log) or ut.xgboost_matrix(log). Rows of impressions take "
+                "ut.lightgbm_objective(weighting) or ut.xgboost_objective(weighting)."
+            )
         if self._learned is not None:
             self._refresh(self._learned, scores)
         result = self._objective.evaluate(scores, self._table)

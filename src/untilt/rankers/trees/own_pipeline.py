@@ -1,5 +1,6 @@
-"""For people with their own LightGBM or XGBoost pipeline: the objective, and matching rows."""
+"""For a LightGBM, XGBoost or CatBoost pipeline: the objective, or the pairs, and matching rows."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -7,12 +8,20 @@ import numpy as np
 import numpy.typing as npt
 
 from untilt._core import ragged
-from untilt._core.arrays import FloatArray, IntArray
+from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt.bias.curve import PositionBias
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import NotFittedError, OptionError, ShapeError
-from untilt.rankers.learning_data import training_lists
+from untilt.objectives.pairs import PairObjective
+from untilt.rankers.learning_data import (
+    TrainingLists,
+    metric_gain,
+    nothing_to_learn,
+    pair_slates,
+    training_lists,
+)
+from untilt.rankers.pooled import pooled_lists
 from untilt.rankers.trees.boosting import dataset_of
 from untilt.rankers.trees.objectives import (
     LambdaOptions,
@@ -20,7 +29,7 @@ from untilt.rankers.trees.objectives import (
     PairTreeObjective,
     lambda_objective,
 )
-from untilt.weighting.base import Weighting
+from untilt.weighting.base import JointWeighting, Weighting
 from untilt.weighting.tables import Naive
 
 if TYPE_CHECKING:
@@ -52,7 +61,11 @@ def objective(
 
 
 def xgboost_objective(
-    weighting: Weighting, *, positions: npt.ArrayLike | None = None, **options: Any
+    weighting: Weighting,
+    *,
+    positions: npt.ArrayLike | None = None,
+    counts: npt.ArrayLike | None = None,
+    **options: Any,
 ) -> "RowObjective":
     """What takes the place of XGBoost's ``lambdarank_unbiased``, on the same `DMatrix`.
 
@@ -69,13 +82,19 @@ def xgboost_objective(
     ----------
     weighting : of pairs, such as `PRS(bias)`; `PairwiseDebiasing()` is ``lambdarank_unbiased``'s
     positions : (rows,) from 1
+    counts : (groups,) how many equal sessions a group stands for, such as `log.count` with the rows
+        ``log.features[log.document]`` of a collapsed log; one each where not given
     options : those of `objective`: metric, gain, sigma, pair_norm, truncation, query_weight
     """
-    return RowObjective(weighting, positions, options)
+    return RowObjective(weighting, positions, options, counts)
 
 
 def lightgbm_objective(
-    weighting: Weighting, *, positions: npt.ArrayLike | None = None, **options: Any
+    weighting: Weighting,
+    *,
+    positions: npt.ArrayLike | None = None,
+    counts: npt.ArrayLike | None = None,
+    **options: Any,
 ) -> "RowObjective":
     """What takes the place of LightGBM's ``lambdarank``, with or without `position`.
 
@@ -84,10 +103,11 @@ def lightgbm_objective(
     out of the data set: LightGBM numbers it anew, by first appearance.
 
     ``lightgbm.train({"objective": ut.lightgbm_objective(ut.PRS(bias))}, dataset)``
+    ``LGBMRanker(objective=ut.lightgbm_objective(ut.PRS(bias))).fit(X, clicks, group=sizes)``
 
     Parameters are those of `xgboost_objective`.
     """
-    return RowObjective(weighting, positions, options)
+    return RowObjective(weighting, positions, options, counts)
 
 
 class RowObjective(LikeAFunction):
@@ -98,17 +118,34 @@ class RowObjective(LikeAFunction):
     """
 
     def __init__(
-        self, weighting: Weighting, positions: npt.ArrayLike | None, options: dict[str, Any]
+        self,
+        weighting: Weighting,
+        positions: npt.ArrayLike | None,
+        options: dict[str, Any],
+        counts: npt.ArrayLike | None = None,
     ) -> None:
         self.weighting, self.positions, self.options = weighting, positions, options
+        self.counts = counts
         self._data: Any = None
         self._objective: PairTreeObjective | None = None
 
-    def __call__(self, scores: FloatArray, data: Any) -> tuple[FloatArray, FloatArray]:
-        """Gradient and hessian at these scores."""
-        if self._objective is None or self._data() is not data:
-            self._data = ref(data)
-            log = _log_of_rows(data, self.positions)
+    def __call__(
+        self, scores: FloatArray, data: Any, weight: Any = None, group: Any = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Gradient and hessian at these scores.
+
+        LightGBM's estimators for scikit-learn call (labels, scores, weight, group) instead.
+        """
+        if isinstance(data, np.ndarray):
+            if weight is not None:
+                raise OptionError(
+                    "sample_weight would multiply summed lambdas, which is not pair weighting. "
+                    "Leave it out; query_weight= of the objective weighs queries."
+                )
+            scores, data = data, _Rows(np.array(scores), group)
+        if self._objective is None or not _same(self._data(), data):
+            self._data = (lambda: data) if isinstance(data, _Rows) else ref(data)
+            log = _log_of_rows(data, self.positions, self.counts)
             self._objective = objective(log, self.weighting, **self.options)
         return self._objective(np.asarray(scores, dtype=float).ravel())
 
@@ -127,7 +164,31 @@ class RowObjective(LikeAFunction):
         return self._objective
 
 
-def _log_of_rows(data: Any, positions: npt.ArrayLike | None) -> ClickLog:
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Labels and group sizes, under the names that a `lightgbm.Dataset` has for them."""
+
+    label: FloatArray
+    sizes: Any
+
+    def get_label(self) -> FloatArray:
+        return self.label
+
+    def get_group(self) -> Any:
+        return self.sizes
+
+
+def _same(known: Any, data: Any) -> bool:
+    """Whether this is the data of the last call; arrays are compared by value."""
+    if not (isinstance(known, _Rows) and isinstance(data, _Rows)):
+        return known is data
+    same = np.array_equal(known.label, data.label)
+    return same and np.array_equal(known.sizes, data.sizes)
+
+
+def _log_of_rows(
+    data: Any, positions: npt.ArrayLike | None, counts: npt.ArrayLike | None
+) -> ClickLog:
     """The log behind a `DMatrix` or a `lightgbm.Dataset`; every row is a document of its own."""
     label = np.asarray(data.get_label(), dtype=float)
     if hasattr(data, "get_uint_info"):
@@ -138,9 +199,14 @@ def _log_of_rows(data: Any, positions: npt.ArrayLike | None) -> ClickLog:
     if len(indptr) < 2 or indptr[-1] != len(label):
         raise OptionError(
             "the rows have no groups, so no session can be told from another. Set the number of "
-            "rows of each session: DMatrix(..., qid=...) or set_group; Dataset(..., group=...)."
+            "rows of each session: DMatrix(..., qid=...) or set_group; Dataset(..., group=...); "
+            "LGBMRanker.fit(..., group=...)."
         )
     n_lists = len(indptr) - 1
+    if counts is not None and np.shape(counts) != (n_lists,):
+        raise ShapeError(
+            f"counts must be one for each of the {n_lists:,} groups. Got shape {np.shape(counts)}."
+        )
     return ClickLog(
         query_id=np.arange(n_lists),
         doc_id=np.arange(len(label)),
@@ -150,6 +216,7 @@ def _log_of_rows(data: Any, positions: npt.ArrayLike | None) -> ClickLog:
         document=np.arange(len(label)),
         position=_positions(data, positions, indptr),
         label=label,
+        count=None if counts is None else np.asarray(counts),
         features=np.zeros((len(label), 1), dtype=np.float32),
     )
 
@@ -178,6 +245,67 @@ def lightgbm_dataset(
 ) -> "lightgbm.Dataset":
     """A `lightgbm.Dataset` whose rows are those that `objective(log, ...)` expects."""
     return dataset_of(training_lists(log), params)
+
+
+def catboost_pool(
+    log: ClickLog | JudgedLists,
+    weighting: Weighting | None = None,
+    *,
+    gain: str = "auto",
+    query_weight: str = "sessions",
+) -> Any:
+    """A `catboost.Pool` with the weighted pairs of a log, for the loss "PairLogit".
+
+    Its rows are the shown documents, its groups the queries. The weight of a pair is what all
+    sessions add up to for "this document above that one"; there is no metric in it, as in
+    `objective` with ``metric="none"`` and ``pair_norm=False``.
+
+    ``CatBoost({"loss_function": "PairLogit"}).fit(ut.catboost_pool(log, ut.PRS(bias)))``
+    """
+    import catboost
+
+    lists = training_lists(log, weighting)
+    rows = np.argsort(lists.doc_query, kind="stable")
+    place = np.argsort(rows)
+    pairs, weights = pair_weights(lists, weighting or Naive(), gain, query_weight)
+    return catboost.Pool(
+        lists.features[rows],
+        group_id=lists.doc_query[rows],
+        pairs=place[pairs],
+        pairs_weight=weights,
+        feature_names=list(lists.feature_names),
+    )
+
+
+def pair_weights(
+    lists: TrainingLists, weighting: Weighting, gain: str = "auto", query_weight: str = "sessions"
+) -> tuple[IntArray, FloatArray]:
+    """(pairs, 2) winner and loser among the documents, and their weights above 0."""
+    lists, weighting = pooled_lists(lists, weighting, gain)
+    if isinstance(weighting, JointWeighting):
+        raise OptionError(
+            f"{type(weighting).__name__} is learned along with the ranker, and CatBoost's pairs "
+            "are fixed. Use a table of a measured curve, such as ut.PRS(bias), or ut.LambdaMART."
+        )
+    summed = pair_slates(
+        lists, weighting, metric="none", gain=metric_gain(gain, lists), query_weight=query_weight,
+        dense=True,
+    )  # fmt: skip
+    depth = max(1, summed.depth)
+    table, offset = weighting.table(depth), weighting.offset(depth)
+    slates = PairObjective(summed, "none").with_table(table, offset).slates
+    n = ragged.lengths(slates.indptr)
+    ptr = ragged.indptr_of(n * (n - 1) // 2)
+    p, first = ragged.index_in_list(ptr), np.repeat(slates.indptr[:-1], np.diff(ptr))
+    i = ((1 + np.sqrt(1 + 8.0 * p)) / 2).astype(np.int64)  # p = i (i - 1) / 2 + j, j < i
+    upper, lower = slates.document[first + i], slates.document[first + p - i * (i - 1) // 2]
+    key = np.concatenate([upper * lists.n_documents + lower, lower * lists.n_documents + upper])
+    pairs, place = np.unique(key, return_inverse=True)
+    weights = sum_by(place, np.concatenate([slates.above, slates.below]), len(pairs))
+    kept = weights > 0
+    if not kept.any():
+        raise nothing_to_learn()
+    return np.stack(np.divmod(pairs[kept], lists.n_documents), axis=1), weights[kept]
 
 
 def xgboost_matrix(log: ClickLog | JudgedLists) -> Any:
