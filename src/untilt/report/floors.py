@@ -220,7 +220,7 @@ MORE_SESSIONS = _first("First collect more sessions.")
 MORE_QUERIES = _first("First collect sessions of more queries.")
 LESS_CLIPPING = _first("First judge with a lower ⟦clip|--clip⟧.")
 EACH_LIST = _first("First order each list on its own (⟦among='list'⟧).")
-_REMEDIES = {
+REMEDIES = {
     "estimate.automatic-clicks": PAGE_CLICKS,
     "run.floor-no-interval": _first("First measure the position bias by swaps."),
     "run.floor-harvested": _first(
@@ -257,7 +257,7 @@ def what_to_do(data: "Decision", reasons: Sequence[Fact]) -> Fact | None:
         return FIND_MISFIT()
     if not reasons:
         return None
-    remedies = (_REMEDIES[each.code] for each in reasons if each.code in _REMEDIES)
+    remedies = (REMEDIES[each.code] for each in reasons if each.code in REMEDIES)
     remedy = next(remedies, NO_DECISION)
     return remedy(command=_PLAN) if "measure" in remedy.template else remedy()
 
