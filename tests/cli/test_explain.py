@@ -45,5 +45,5 @@ def test_warnings_are_shown_with_a_code_that_can_be_explained(tmp_path):
     log.write_text("\n".join(["query_id,session_id,doc_id,position,click", *rows]) + "\n")
     result = CliRunner().invoke(app, ["audit", str(log)], env={"COLUMNS": "200"})
     shown = re.findall(r"\[([a-z]+\.[a-z-]+)\]", result.stdout)
-    assert "audit.gaps" in shown
+    assert "audit.positions-never-shown" in shown
     assert all(explained(code) for code in shown)

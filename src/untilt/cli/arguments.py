@@ -355,7 +355,7 @@ READING_OPTIONS = frozenset(
     name for group in (LogOptions, UbiOptions) for name in declared(group)
 ) | {"context"}
 _TYPED = "untilt.typed"
-_MOST_NAMES = 7  # of methods in a help text
+_MOST_NAMES = 12  # of methods in a help text
 
 
 class CommandWithMethods(TyperCommand):

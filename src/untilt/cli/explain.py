@@ -38,9 +38,9 @@ def explain(
             f"there is no code {code!r}.{did_you_mean(code or '', known)} "
             "`untilt explain` lists all of them."
         )
-    is_one = {sentence.code for sentence, _ in found} == {code}
+    found = [each for each in found if each[0].code == code] or found
     output.record(codes=[{**sentence._asdict(), "module": module} for sentence, module in found])
-    if not is_one:
+    if found[0][0].code != code:
         rows = sorted({(each.code, each.severity) for each, _ in found})
         output.table(("code", "severity"), rows, (0, 1))
         return
