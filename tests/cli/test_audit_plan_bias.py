@@ -287,4 +287,4 @@ def test_bounds_where_nothing_joins_the_positions(logs, tmp_path):
     assert bias.bounds is not None
     assert bias.high == pytest.approx(np.arange(1, 5) ** -0.5)
     found = CliRunner().invoke(app, ["evaluate", str(plain), "--bias", str(tmp_path / "b.json")])
-    assert "intervals run over all levels" in " ".join(found.output.split())
+    assert "intervals cover all levels" in " ".join(found.output.split())

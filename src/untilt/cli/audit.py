@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 ENDS_EARLY = note(
     "plan.ends-early",
-    "Planned for positions 1..{depth}: nobody clicked at position {empty} in this log, so no "
-    "number of sessions can be promised for it.",
+    "Planned for positions 1..{depth}: position {empty} has no clicks in this log, so no number "
+    "of sessions can be given for it.",
 )
 BY_LENGTH = note(
     "plan.by-length",
-    "Swapped lists are compared with others of their length: queries hardly ever repeat in this "
-    "log, so the same documents are not shown at two positions.",
+    "Swapped lists are compared with other lists of the same length: queries hardly repeat in "
+    "this log, so the same documents are not shown at two positions.",
 )()
 
 
