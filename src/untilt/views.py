@@ -87,7 +87,10 @@ class Tile:
 
 @dataclass(frozen=True)
 class Section:
-    """One heading and what stands under it; a page shows small tables side by side."""
+    """One heading and its content; a page shows small tables side by side.
+
+    folded : a page shows the title alone until a reader opens the section
+    """
 
     name: str
     title: str
@@ -98,6 +101,7 @@ class Section:
     small_tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
+    folded: bool = False
 
 
 class View:

@@ -359,7 +359,7 @@ def clip_section(curve: "ClipCurve", system: str, *, evaluator: str, clip: float
         "the clip."
     )
     title = "Does the answer depend on a few heavy clicks?"
-    return Section("clip", title, (text,), figures=(figure,))
+    return Section("clip", title, (text,), figures=(figure,), folded=True)
 
 
 def null_section(tests: "NullTests", found: "SystemDifference") -> Section:

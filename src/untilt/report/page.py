@@ -234,6 +234,7 @@ def _provenance(done: Provenance) -> Section:
     return Section(
         "computed",
         "How it was computed",
+        folded=True,
         tables=tuple(table for table in tables if table.rows),
         small_tables=tuple(table for table in small if table.rows),
     )

@@ -218,10 +218,11 @@ def pair_bias_section(learned: PairBias, audit: Audit | None = None) -> Section:
     )
     text = (
         "Pairwise debiasing fits two curves together with its ranker: t+ for clicked documents "
-        "and t- for documents not clicked, both 1 at position 1. They have no interval: the "
+        "and t\u2212 for documents not clicked, both 1 at position 1. They have no interval: the "
         "better the logged order, the steeper they are, whatever the bias."
     )
-    return Section("pair-bias", "Bias learned by pairwise debiasing", (text,), figures=(figure,))
+    return Section("pair-bias", "Bias learned by pairwise debiasing", (text,), figures=(figure,),
+                   folded=True)  # fmt: skip
 
 
 MOST_FEATURES = 20
@@ -374,7 +375,7 @@ def learner_section(found: Learned) -> Section:
     told = (found.reason, found.curve)
     return Section(
         "learner",
-        "What the learner saw",
+        "Inside the learner",
         (
             "The ranker has several parts: one from corrected clicks and one from the old "
             "ranker. Clicks on queries that a part was not trained on choose its weight and its "
@@ -383,6 +384,7 @@ def learner_section(found: Learned) -> Section:
         figures=(_weights(found), *([_trees(tried)] if tried else [])),
         small_tables=tuple(table for table in tables if table.rows),
         notes=tuple(each for each in told if each),
+        folded=True,
     )
 
 
