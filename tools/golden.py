@@ -302,10 +302,8 @@ def _labels(*_: Any) -> Iterator[Step]:
     yield Step("evaluate-letor", (*words, "--metric", "ndcg@5"), ("train-letor",))
 
 
-def _shapes(_log: Log, learned: Any, *_: Any) -> Iterator[Step]:
-    for shape in ("smooth", "power-law"):
-        words = ("bias", *learned, "--shape", shape, "--plot", f"{shape}.json", "--level", "0.8")
-        yield Step(f"bias-{shape}", words)
+def _levels(_log: Log, learned: Any, *_: Any) -> Iterator[Step]:
+    yield Step("bias-level", ("bias", *learned, "--plot", "curve.json", "--level", "0.8"))
 
 
 def _refused(log: Log, *_: Any) -> Iterator[Step]:
@@ -317,7 +315,7 @@ def _refused(log: Log, *_: Any) -> Iterator[Step]:
 
 FURTHER: Mapping[str, Callable[..., Iterator[Step]]] = {
     "clickmodels": _clickmodels, "select": _select, "exports": _exports, "judgments": _judgments,
-    "watch": _watch, "evaluators": _evaluators, "labels": _labels, "shapes": _shapes,
+    "watch": _watch, "evaluators": _evaluators, "labels": _labels, "shapes": _levels,
     "refused": _refused,
 }  # fmt: skip
 

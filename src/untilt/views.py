@@ -87,7 +87,10 @@ class Tile:
 
 @dataclass(frozen=True)
 class Section:
-    """One heading and what stands under it; a page shows small tables side by side."""
+    """One heading and its content; a page shows small tables side by side.
+
+    folded : a page shows the title alone until a reader opens the section
+    """
 
     name: str
     title: str
@@ -98,6 +101,7 @@ class Section:
     small_tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
+    folded: bool = False
 
 
 class View:
@@ -212,10 +216,15 @@ def markdown(sections: Iterable[Section]) -> str:
 
 
 def html(sections: Iterable[Section]) -> str:
-    """Sections as plain HTML without styles or scripts, for a notebook."""
+    """Sections as plain HTML without scripts, for a notebook, with charts where they can be drawn."""
     to = _Html()
-    show(sections, to)
+    for section in sections:
+        show([section], to)
+        to.parts += [draw(figure.spec) for figure in section.figures for draw in drawers]
     return "".join(to.parts)
+
+
+drawers: list[Callable[[dict[str, Any]], str]] = []  # of a specification as SVG, by untilt.charts
 
 
 class _Text:

@@ -140,7 +140,7 @@ def test_the_audit_tells_and_keeps_it():
     seen = audit(people(10, trust=0.3))
     assert "reading.trust-serious" in codes(seen.warnings)
     assert (seen.next_step.rule, seen.next_step.method) == ("trust-in-top", "TrustEM")
-    assert "Do people read as the model says?" in repr(seen)
+    assert "Does the position-based model fit?" in repr(seen)
     again = codec.from_plain(Audit, codec.to_plain(seen), where="audit")
     assert again.reading == seen.reading
     assert isinstance(again.reading, ReadingTests)

@@ -147,6 +147,6 @@ def test_files_that_are_no_log_are_exit_2_without_a_traceback(tmp_path, content)
     result = run(path, "--json")
     assert result.exit_code == 2
     assert isinstance(result.exception, SystemExit)
-    assert result.stdout == ""
-    assert result.stderr.startswith("error: ")
+    told = json.loads(result.stdout)["error"]
+    assert result.stderr == f"error: {told['message']}\n"
     assert "Traceback" not in result.stderr

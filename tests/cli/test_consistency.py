@@ -77,7 +77,9 @@ def refused(result, *, json_asked: bool = False) -> str:
     assert isinstance(result.exception, SystemExit)
     assert "Traceback" not in result.stderr
     if json_asked:
-        assert result.stdout == ""
+        told = json.loads(result.stdout)["error"]
+        assert told["exit_code"] == 2
+        assert result.stderr == f"error: {told['message']}\n"
     lines = result.stderr.strip().splitlines()
     assert len(lines) == 1, lines
     assert lines[0].startswith("error: ")
@@ -89,7 +91,7 @@ def refused(result, *, json_asked: bool = False) -> str:
 
 
 def test_every_command_that_reads_a_file_is_tried():
-    assert {name.split(",")[0] for name in INPUTS} == set(COMMANDS) - {"demo", "methods"}
+    assert {name.split(",")[0] for name in INPUTS} == set(COMMANDS) - {"demo", "methods", "explain"}
 
 
 def test_help_says_what_and_shows_an_example():
@@ -241,10 +243,37 @@ def test_a_wrong_option_is_explained_in_the_words_of_the_command_line(folder, ca
 
 def test_an_unknown_option_is_exit_2(folder):
     for name in COMMANDS:
-        result = call(name, "--nonsense")
-        assert result.exit_code == 2, name
-        assert result.stdout == "", name
-        assert "Traceback" not in result.stderr, name
+        assert "--nonsense" in refused(call(name, "--nonsense", "--json"), json_asked=True), name
+
+
+def test_an_option_that_is_nearly_right_is_named():
+    for name, option in OPTIONS:
+        flag = next(each for each in option.opts if each.startswith("--"))
+        told = refused(call(name, f"{flag}x"))
+        assert "Did you mean" in told, (name, flag)
+
+
+def test_help_texts_name_what_is_left_out():
+    """Every option that may be left out says what then holds, in its help or by Typer."""
+    for name, option in OPTIONS:
+        says_so = "default:" in option.help or option.default is not None
+        adds = option.required or option.is_flag or option.multiple
+        is_name = re.search("FILE|FOLDER|TABLE|LOG|RANKER|COLUMN|NAME|EVENTS", option.metavar or "")
+        assert says_so or adds or is_name or "instead of" in option.help, (name, option.opts)
+
+
+def test_untilt_toml_gives_the_options_of_reading_to_every_command(folder):
+    (folder / "other.csv").write_text(LOG.replace("query_id", "search").replace("click", "tap"))
+    (folder / "untilt.toml").write_text(
+        'label = "tap"\n[columns]\nquery_id = "search"\n[plan]\nwidth = 0.3\n[bias]\ndepth = 1\n'
+    )
+    assert call("audit", "other.csv").exit_code == 0
+    assert call("audit", "other.csv", "--column", "query_id=gone").exit_code == 2
+    (folder / "untilt.toml").write_text("colums = 1\n")
+    assert "Did you mean 'columns'?" in refused(call("audit", "log.csv"))
+    (folder / "untilt.toml").write_text("[plan]\nwith = 1\n")
+    assert "Did you mean 'width'?" in refused(call("plan", "log.csv"))
+    assert call("audit", "log.csv").exit_code == 0
 
 
 @pytest.mark.parametrize("name", ["train", "bias", "select", "export"])

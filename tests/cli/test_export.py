@@ -50,13 +50,13 @@ def test_files_and_commands_and_no_difference(made, tmp_path, to) -> None:
         assert "left as it is, since it may be filled in" in people.stdout
 
 
-def test_a_model_that_scores_otherwise_ends_with_1(made, tmp_path, monkeypatch) -> None:
+def test_a_model_that_scores_otherwise_ends_with_4(made, tmp_path, monkeypatch) -> None:
     from untilt.exports import forms
 
     monkeypatch.setattr(forms, "next32", lambda cut: cut - 1)
     words = ("export", made / "ranker.untilt", "--to", "es-ltr", "--out", tmp_path / "m.json")
     result = run(*words, "--check", made / "documents.parquet", "--json")
-    assert result.exit_code == 1
+    assert result.exit_code == 4
     assert json.loads(result.stdout)["check"]["rows_that_differ"] > 0
 
 

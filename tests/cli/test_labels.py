@@ -56,11 +56,10 @@ def test_the_first_is_the_label_and_the_others_are_kept(clicks, tmp_path):
         assert sum(totals) == whole.extra_labels[name] @ whole.row_count > 0
 
 
-@pytest.mark.parametrize("combine", ["sum", "product"])
-def test_weights_make_one_label(clicks, combine):
-    words = ["audit", clicks, "--label", "click=1", "--label", "dwell=0.5", "--combine", combine]
+def test_weights_make_one_label(clicks):
+    words = ["audit", clicks, "--label", "click=1", "--label", "dwell=0.5"]
     log = ut.read_log(clicks, labels=["dwell"])
-    made = ut.synthesise(log, {"click": 1.0, "dwell": 0.5}, combine=combine)
+    made = ut.synthesise(log, {"click": 1.0, "dwell": 0.5})
     assert facts(*words)["size"]["clicks"] == pytest.approx(made.label @ made.row_count)
 
 
@@ -78,7 +77,6 @@ def test_one_label_is_as_it_was(clicks):
         (["--label", "click=much"], "needs a weight above 0"),
         (["--label", "click=-1"], "needs a weight above 0"),
         (["--label", "=2"], "needs the name of a column"),
-        (["--label", "dwell", "--combine", "sum"], "none has one"),
         (["--label", "click", "--label", "bought"], "lacks the columns bought"),
     ],
 )

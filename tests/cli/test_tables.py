@@ -49,7 +49,7 @@ def test_a_table_of_a_database(shop):
 def test_the_documents_of_the_same_database(shop, tmp_path):
     arguments = ["split", shop, "--table", "clicks", "--documents", shop, "--by", "session"]
     out = tmp_path / "parts"
-    done = call(*arguments, "--documents-table", "documents", "--out", out)
+    done = call(*arguments, "--table", "documents=documents", "--out", out)
     assert done.exit_code == 0, done.output
     ((price,),) = duckdb.sql(
         f"SELECT DISTINCT price FROM '{out}/train-documents.parquet'"
@@ -62,9 +62,9 @@ def test_a_table_without_a_database(tmp_path):
     done = call("audit", tmp_path / "log.csv", "--table", "clicks")
     assert done.exit_code == 2
     assert "has no tables in it" in done.stderr
-    done = call("run", tmp_path / "log.csv", "--documents-table", "x", "--out", tmp_path / "out")
+    done = call("run", tmp_path / "log.csv", "--table", "documents=x", "--out", tmp_path / "out")
     assert done.exit_code == 2
-    assert "--documents-table names a table of one database" in done.stderr
+    assert "--table documents=NAME names one table of one database" in done.stderr
 
 
 @pytest.mark.parametrize(

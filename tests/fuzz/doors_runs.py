@@ -144,7 +144,6 @@ SMALL_COMMANDS = {
 # In place of log.parquet, for commands that know them.
 OTHER_LOGS = [
     ["grid.parquet"],
-    ["grid.parquet", "--grid", "4x5"],
     ["counted.parquet", "--context", "device"],
     ["--ubi", *UBI],
     ["log.sqlite", "--table", "clicks"],

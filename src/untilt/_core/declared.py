@@ -40,6 +40,9 @@ T = TypeVar("T")
 
 _MOST_SHOWN = 200  # characters of a wrong value
 
+# Panels of help texts; options of none of them are the common ones, which come first.
+READING, EXPERT = "Reading the log", "Expert options"
+
 
 @dataclass(frozen=True)
 class Option:
@@ -48,6 +51,7 @@ class Option:
     Parameters
     ----------
     help, metavar, flag : for the command line; the flag where it is not the name with dashes
+    panel : of the help that shows it, such as `READING` or `EXPERT`
     least, most : the range of a number
     must, hint : "NAME must {must}. Got VALUE instead. {hint}", where the type does not say it all
     fits : a further test of the value
@@ -61,6 +65,7 @@ class Option:
     _: KW_ONLY
     metavar: str | None = None
     flag: str = ""
+    panel: str | None = None
     least: float | None = None
     most: float | None = None
     must: str = ""

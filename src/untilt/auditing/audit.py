@@ -47,27 +47,27 @@ from untilt.views import Section, View
 
 NO_PRECISION = note(
     "audit.precision",
-    "From these sessions the examination of position {position}, relative to position 1, is not "
-    "known (it has the widest {level:.0%} interval of {estimator:method}).",
+    "These sessions do not determine the examination of position {position} relative to position "
+    "1 (it has the widest {level:.0%} interval of {estimator:method}).",
 )
 
 PRECISION = note(
     "audit.precision",
-    "From these sessions the examination of positions 1..{depth}, relative to position 1, is known "
-    "to within a factor of {factor:.2f} or better (the widest is position {position}, {level:.0%} "
+    "These sessions determine the examination of positions 1..{depth} relative to position 1 to "
+    "within a factor of {factor:.2f} or better (position {position} has the widest {level:.0%} "
     "interval of {estimator:method}).",
 )
 
 RATIO_NOT_KNOWN = warning(
     "audit.wide-interval",
-    "Little evidence joins some positions: at position {position} the ratio to position 1 is not "
-    "known.",
+    "Some positions have little evidence: the ratio of position {position} to position 1 is "
+    "unknown.",
 )
 
 WIDE_INTERVAL = warning(
     "audit.wide-interval",
-    "Little evidence joins some positions: at position {position} the ratio to position 1 is only "
-    "known to within a factor of {factor:.1f}.",
+    "Some positions have little evidence: the ratio of position {position} to position 1 is "
+    "known only to within a factor of {factor:.1f}.",
 )
 
 _CORRELATED = (
@@ -87,19 +87,19 @@ NO_PROXY = note(
 WITHOUT_CLICK = note("audit.without-click", "{share:.1%} of the sessions have no {label}.")
 RANKERS = note("audit.rankers", "Lists come from {n} {n:ranker|rankers}: {named:listed}.")
 NO_RANKER = note(
-    "audit.no-ranker", "The log does not say which ranker made a list (column `ranker`)."
+    "audit.no-ranker", "The log does not name the ranker of a list (column `ranker`)."
 )()
 EXPERIMENT = note("audit.experiment", "An experiment changed lists: {changes:and} sessions.")
 VERSIONS = note(
     "audit.versions",
-    "Features change from impression to impression: {features:listed}. Every impression is learned "
-    "from with the features it had: {documents:,} documents have {versions:,} versions ({each:.1f} "
-    "each). Position bias is measured by document, whatever its version.",
+    "Features change between impressions: {features:listed}. Rankers learn from the features of "
+    "each impression: {documents:,} documents have {versions:,} versions ({each:.1f} each). "
+    "Position bias is estimated per document, over all its versions.",
 )
 ALL_SHOWN = note(
     "audit.all-shown",
-    "The log holds shown documents only, so nothing can be said of other candidates. A documents "
-    "table with all candidates of each query would tell.",
+    "The log holds shown documents only, so it says nothing about other candidates. Give a "
+    "documents table with all candidates of each query.",
 )()
 COVERAGE = note(
     "audit.coverage",
@@ -108,17 +108,17 @@ COVERAGE = note(
 )
 LABEL_NO_CLICK = warning(
     "audit.label-no-click",
-    "The label {label:r} is no click: it has other values than 0 and 1. Position bias is estimated "
-    "from clicks.",
+    "The label {label:r} is not a click: it has values other than 0 and 1. Position bias is "
+    "estimated from clicks.",
 )
 ALWAYS_CLICKED = warning(
     "audit.always-clicked",
-    "Every session has a {label}: those without may have been left out of this log, which makes "
-    "all rates too high.",
+    "Every session has a {label}. Sessions without one may be missing from this log; then all "
+    "rates are too high.",
 )
 POSITIONS_WITHOUT_CLICK = warning(
     "audit.positions-without-click",
-    "Nobody clicked at {positions:positions}: nothing can be learned about examination there.",
+    "There are no clicks at {positions:positions}: their examination cannot be estimated.",
 )
 FEW_CLICKS_SENTENCE = warning(
     "audit.few-clicks", "There are fewer than {fewer_than} clicks at {positions:positions}."
@@ -137,17 +137,17 @@ GAPS = warning(
 )
 DUPLICATES = warning(
     "audit.duplicates",
-    "{impressions:,} impressions show a document again that the same session already shows: a "
-    "click cannot be credited to one of the two with certainty.",
+    "{impressions:,} impressions repeat a document within a session: a click cannot be assigned "
+    "to one of the two with certainty.",
 )
 FEW_QUERIES = warning(
     "audit.few-queries",
-    "There are only {queries} queries. Queries are the independent units; intervals from so few "
-    "say little about others.",
+    "There are only {queries} queries. Queries are the independent units, so intervals are wide "
+    "and may miss how other queries behave.",
 )
 NO_FEATURES = warning(
     "audit.no-features",
-    "There are no features: the log can be measured, but no ranker trained on it.",
+    "There are no features: position bias can be estimated, but no ranker can be trained.",
 )()
 CONSTANT_FEATURES = warning(
     "audit.constant-features", "Features with a single value: {features:listed}."
@@ -157,78 +157,78 @@ MISSING_FEATURES = warning(
 )
 RELEVANCE_DRIFTS = warning(
     "audit.relevance-drifts",
-    "A document's relevance changes with the position it has: by {drift:+.1%} +- {std_error:.1%} "
-    "from one position to the next, by {features:listed}. Clicks of one document at several "
-    "positions then differ by more than examination: a curve from them is too {slope}.",
+    "A document's relevance changes with its position: by {drift:+.1%} +- {std_error:.1%} per "
+    "position, according to {features:listed}. So its clicks at several positions differ by more "
+    "than examination, and a curve from them is too {slope}.",
 )
 FEATURES_USELESS = serious(
     "audit.features-useless",
-    "The features do not predict clicks within a position, so {estimator:method} would take nearly "
-    "all of the fall of the click rates for position bias. A swap experiment would decide.",
+    "The features do not predict clicks within a position, so {estimator:method} would attribute "
+    "nearly all of the fall of the click rate to position bias. A swap experiment would decide.",
 )
 FEW_CANDIDATES_SHOWN = warning(
     "audit.few-candidates-shown",
-    "Most candidates were never shown. What is learned is about the documents on top; a ranker "
-    "trained on them alone can be worse on the rest than the one in production.",
+    "Most candidates were never shown. The clicks describe the documents at the top; a ranker "
+    "trained on them alone can order the rest worse than production does.",
 )()
 RATES_MISLEAD = warning(
     "audit.rates-mislead",
-    "Click rate by position is no estimate of position bias here: better documents are shown "
-    "higher, so it makes the bias look stronger than it is.",
+    "The click rate by position overstates position bias here, because better documents are "
+    "shown higher.",
 )()
 ONE_POSITION = note(
     "audit.one-position", "There is nothing to compare: every list has position 1 alone."
 )()
 NOT_IDENTIFIED_DRIFT = warning(
     "audit.not-identified-drift",
-    "Not without a model of relevance: documents join the positions, but they stand higher when "
-    "their features make them more relevant, or less.",
+    "Not without a model of relevance: documents connect the positions, but they are shown "
+    "higher when their features make them more (or less) relevant.",
 )()
 IDENTIFIED = note(
     "audit.identified",
-    "Yes: documents shown at several positions join all positions 1..{depth}, so examination can "
-    "be compared without a model of relevance.",
+    "Yes: documents shown at several positions connect positions 1..{depth}, so examination can "
+    "be estimated without a model of relevance.",
 )
 SWAPS_THAT_JOIN = note(
     "audit.swaps-that-join",
-    "Swaps that would join them: positions {swaps}. A swapped session loses at most "
+    "Swaps that would connect them: positions {swaps}. A swapped session loses at most "
     "{most_lost:.2g} clicks on average.",
 )
 ON_COMMAND_LINE = note("audit.on-command-line", "On the command line: `{command}`")
 CLICKS_FIRST = warning(
     "audit.clicks-first",
-    "Estimators need clicks: the label {label:r} has other values than 0 and 1, so they cannot be "
-    "fitted before a click column is the label ⟦(log.with_label)|(--label NAME)⟧.",
+    "Estimators need clicks, and the label {label:r} has values other than 0 and 1. Make a click "
+    "column the label ⟦(log.with_label)|(--label NAME)⟧.",
 )
 EXPERIMENT_TESTED = note("audit.experiment-tested", "It was put to the test: {parts:clauses}.")
 EXPERIMENT_FAILED = serious(
     "audit.experiment-failed",
-    "Sessions that are called {kind} are not what they are called: {parts:clauses}. They are not "
-    "used as an experiment until their names say what was done to them.",
+    "Sessions named {kind} do not look like it: {parts:clauses}. They are not used as an "
+    "experiment until their names match the lists.",
 )
 EXPERIMENT_DOUBT = warning("audit.experiment-doubt", "About the experiment: {doubt}")
 POSITIONS_APART = warning(
     "audit.positions-apart",
-    "Not for {positions:positions}: no chain of documents shown at several positions leads from "
-    "there to position 1. Groups that can be compared within themselves: {groups:clauses}. Between "
-    "groups only a model of relevance can compare.",
+    "Not for {positions:positions}: no chain of documents shown at several positions connects "
+    "them to position 1. Groups that can be compared within themselves: {groups:clauses}. "
+    "Between groups, only a model of relevance can compare.",
 )
 BELIEVES = note("audit.believes", "It assumes that {belief}.")
 LEVELS_APART = warning(
     "audit.levels-apart",
-    "Not for {positions:positions}: documents move there only together with the places that a "
-    "session leaves out (an advertisement above them, say). Such sessions may click less for "
-    "reasons of their own, and nothing tells that from examination.",
+    "Not for {positions:positions}: documents move there only in sessions that leave out other "
+    "places (an advertisement above them, for example). Such sessions may click less for other "
+    "reasons, and the log cannot separate these from examination.",
 )
 TOO_FEW_CLICKS = warning(
     "audit.too-few-clicks",
-    "Not for {positions:positions}: documents join all positions, but they have too few clicks "
+    "Not for {positions:positions}: documents connect all positions, but have too few clicks "
     "there for a ratio to position 1. More sessions may help.",
 )
 IDENTIFIED_WHERE_SHOWN = note(
     "audit.identified-where-shown",
-    "Yes, for the positions that hold results: documents shown at several of them join them all. "
-    "A curve leaves out {positions:positions}, where the page shows no results or too few to "
+    "Yes, for the positions with results: documents shown at several of them connect them all. "
+    "The curve leaves out {positions:positions}, where the page shows no results or too few to "
     "compare.",
 )
 

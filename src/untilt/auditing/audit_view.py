@@ -143,10 +143,11 @@ def reading_section(tests: ReadingTests, level: float) -> Section | None:
         return None
     return Section(
         "reading",
-        "Do people read as the model says?",
+        "Does the position-based model fit?",
         paragraphs=(
-            "The position-based model says that a click needs a look and a relevant document, and "
-            "that looks depend on the position alone. These are things it cannot bend to.",
+            "The position-based model: people click what they look at and find relevant, and "
+            "whether they look depends on the position alone. If the model is wrong, these tests "
+            "show it.",
         ),
         figures=(_reading_figure(tests, level),) if tests.tests else (),
         notes=tests.notes,

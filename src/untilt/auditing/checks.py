@@ -29,7 +29,7 @@ from untilt.facts import Fact, joined, note
 PROXY_TOO_FEW = note("audit.proxy-too-few", "too few documents change positions")()
 PROXY_NO_DIFFERENCE = note(
     "audit.proxy-no-difference",
-    "too few sessions of a document to tell better documents from worse ones beyond chance",
+    "too few sessions per document to separate better documents from worse ones",
 )()
 PROXY_CLICKS = note("audit.proxy-clicks", "clicks of documents that change positions")()
 PROXY_NO_PREDICTION = note(

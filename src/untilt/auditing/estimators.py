@@ -31,9 +31,9 @@ COMPARED = 1_500  # documents, of queries drawn at random: TrustEM is slow
 
 DISAGREE = warning(
     "audit.estimators-disagree",
-    "Estimators disagree beyond their errors: examination falls as the power {first_slope:.2f} of "
-    "the position by {first:method} and {second_slope:.2f} by {second:method} (p {p_value:.1g}), "
-    "which assumes less. No verdict rests on either.",
+    "Estimators disagree by more than their errors: examination falls as the power "
+    "{first_slope:.2f} of the position by {first:method} and {second_slope:.2f} by "
+    "{second:method}, which assumes less (p {p_value:.1g}). No verdict uses either.",
 )
 
 

@@ -29,21 +29,21 @@ from untilt.facts import Fact, Sentence, phrase, serious, warning
 
 LEAK = serious(
     "audit.leak",
-    "The feature {feature} knows the click: it is {place} in {impressions:,} impressions, and "
+    "The feature {feature} reveals the click: it is {place} in {impressions:,} impressions, and "
     "{click_rate:.1%} of these were clicked, against {rate_elsewhere:.1%} elsewhere. Figures of "
-    "rankers that have it are worth nothing, unless it is known before the list is shown.",
+    "rankers that use it are worthless, unless it is known before the list is shown.",
 )
 LEAK_USED = serious(
     "audit.leak-used",
-    "The feature {feature} knows the click: it is {place} in {impressions:,} impressions, and "
-    "{click_rate:.1%} of these were clicked, against {rate_elsewhere:.1%} elsewhere. It was named "
-    "among the features, so it is used: figures of rankers that have it may be worth nothing.",
+    "The feature {feature} reveals the click: it is {place} in {impressions:,} impressions, and "
+    "{click_rate:.1%} of these were clicked, against {rate_elsewhere:.1%} elsewhere. You named "
+    "it among the features, so it is used: figures of rankers that use it may be worthless.",
 )
 LEAK_KEPT_OUT = warning(
     "audit.leak-kept-out",
-    "The feature {feature} knows the click: it is {place} in {impressions:,} impressions, and "
-    "{click_rate:.1%} of these were clicked, against {rate_elsewhere:.1%} elsewhere. It is kept "
-    "out of training, unless it is named among the features.",
+    "The feature {feature} reveals the click: it is {place} in {impressions:,} impressions, and "
+    "{click_rate:.1%} of these were clicked, against {rate_elsewhere:.1%} elsewhere. It is not "
+    "used for training, unless you name it among the features.",
 )
 _PLACES = {
     "above": "above {value:g}",

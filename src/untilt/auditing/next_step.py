@@ -48,27 +48,27 @@ SHORTER_LOG = warning(
 )
 CLICK_MODEL = warning(
     "audit.compare-click-models",
-    "Use the weights of a click model that knows clicks above: how far readers get depends on what "
+    "Use the weights of a click model with clicks above: how far people read depends on what "
     "they clicked, not on the position alone.",
 )
 UNTIL_THEN = note(
     "audit.until-then",
-    "Until then ⟦bias='auto'⟧ is {estimator:method}, and no verdict rests on it.",
+    "Until then ⟦bias='auto'⟧ uses {estimator:method}, and no verdict rests on it.",
 )
 # Why: what in the log speaks for an estimator, or against all.
 LOG_EVERYTHING = serious(
     "audit.log-everything",
-    "the log does not hold what was shown, and no method makes up for it: log every result that "
-    "was shown",
+    "the log does not contain what was shown, and no method can replace that: log every result "
+    "that was shown",
 )
 NOBODY_CLICKED = serious(
-    "audit.nobody-clicked", "nobody clicked in this log, so there is nothing to learn from"
+    "audit.nobody-clicked", "this log has no clicks, so there is nothing to learn from"
 )
 NO_BIAS = note("audit.no-bias", "lists have a single position, so there is no bias to estimate")
 SHUFFLED = note(
     "audit.shuffled",
-    "{sessions:,} sessions were shown in random order: there the click rate by position falls by "
-    "examination alone",
+    "{sessions:,} sessions were shown in random order; there, only examination makes the click "
+    "rate fall with the position",
 )
 _SWAPPED = "down to position {depth}: the two documents change positions and nothing else does"
 PIVOT_SWAPS = note(
@@ -79,7 +79,7 @@ ADJACENT_SWAPS = note(
 )
 NO_REPEATS = note(
     "audit.queries-do-not-repeat",
-    "queries hardly repeat, so that swapped lists are compared with others of their length instead "
+    "queries hardly repeat, so swapped lists are compared with others of the same length instead "
     "of with the same documents",
 )
 _REPEATED = (
@@ -87,37 +87,37 @@ _REPEATED = (
     "alone, and {positions:positions} are joined by such documents"
 )
 RANKERS_DISAGREE = note("audit.repeated-positions", "{n_rankers} rankers disagree" + _REPEATED)
-RANKS_VARY = note("audit.repeated-positions", "ranks vary by themselves" + _REPEATED)
+RANKS_VARY = note("audit.repeated-positions", "ranks vary without an experiment" + _REPEATED)
 TRUST = note(
     "audit.trust-likely",
     "clicks of weaker documents fall {ratio:.2f} times as much from position 1 to {position} as "
-    "those of better ones, which is what trust in the top does, and this estimator knows it",
+    "those of better ones; trust in the top does this, and this estimator models trust",
 )
 TRUST_IN_RANDOM_ORDER = note(
     "audit.trust-in-random-order",
-    "in random order, too, clicks of weaker documents fall {ratio:.2f} times as much from position "
-    "1 to {position} as those of better ones: readers trust the top, and click rates of the "
-    "experiment would take that for examination",
+    "in random order, too, clicks of weaker documents fall {ratio:.2f} times as much from "
+    "position 1 to {position} as those of better ones: people trust the top, and click rates of "
+    "the experiment would count that as examination",
 )
 ASSUMES_LESS = note(
     "audit.assumes-less",
-    "its curve and that of {other:method} differ by more than their errors (p {p_value:.1g}), and "
-    "it assumes less: clicks need be no product of examination and relevance",
+    "its curve and that of {other:method} differ by more than their errors (p {p_value:.1g}), "
+    "and it assumes less: clicks need not be a product of examination and relevance",
 )
 CONTEXTS_DIFFER = note(
     "audit.contexts-differ",
-    "sessions are not read alike by {columns:and}, and it gives each context its own curve",
+    "people read differently by {columns:and}, and it estimates one curve per context",
 )
 NEEDS_MODEL = note(
     "audit.needs-model",
-    "the positions fall apart into {groups} groups that share too few documents, so only a model "
-    "of relevance can compare them, and there are {features} features to build one on",
+    "the positions form {groups} groups that share too few documents, so only a model of "
+    "relevance can compare them, and there are {features} features for one",
 )
 NEEDS_FEATURES = note(
     "audit.needs-features",
-    "documents are more relevant, or less, on the occasions when they are shown higher, so that "
-    "their clicks at several positions cannot be compared, and a model of relevance by the "
-    "features of each impression can",
+    "documents are more (or less) relevant when they are shown higher, so their clicks at "
+    "several positions cannot be compared; a model of relevance by the features of each "
+    "impression can",
 )
 CHECK_WITH = note(
     "audit.check-with",
@@ -126,13 +126,12 @@ CHECK_WITH = note(
 OTHERWISE = note("audit.otherwise", "without that belief, {do}")
 ANY_CURVE_FITS = serious(
     "audit.any-curve-fits",
-    "each position shows documents of its own (the positions fall apart into {groups} groups) and "
+    "each position shows its own documents (the positions form {groups} separate groups) and "
     "there are no features to model relevance with: any curve fits this log",
 )
 BELOW = note(
     "audit.below",
-    "below position {depth} the log says nothing without a model, but for bounds "
-    "(⟦AllPairs(unjoined='bounds')⟧)",
+    "below position {depth} the log gives bounds only (⟦AllPairs(unjoined='bounds')⟧)",
 )
 SWAP_POSITIONS = note(
     "audit.swap-positions",
@@ -144,33 +143,33 @@ RUN_SWAPS = note(
 )
 MORE_SESSIONS = note(
     "audit.collect-sessions",
-    "positions share documents, but too few clicks on them: more sessions would tell",
+    "positions share documents, but with too few clicks: collect more sessions",
 )
 # Whether sessions are read differently by their context.
 CONTEXTS_READ_APART = note(
     "run.context-differs",
-    "People read differently by {columns:all} (p {p_value:.2g}): each context has a curve of its "
-    "own, and each list is corrected by the curve of its context.",
+    "People read differently by {columns:all} (p {p_value:.2g}), so each context has its own "
+    "curve and each list is corrected by the curve of its context.",
 )
 CONTEXTS_READ_ALIKE = note(
     "run.context-alike",
-    "Nothing says that people read differently by {columns:all} (p {p_value:.2g}): one curve is "
-    "used for all.",
+    "There is no sign that people read differently by {columns:all} (p {p_value:.2g}): one curve "
+    "is used for all.",
 )
 CONTEXTS_UNTESTED = warning(
     "run.context-untold",
-    "Whether people read differently by {columns:all} could not be tested, so that one curve is "
-    "used for all.",
+    "It could not be tested whether people read differently by {columns:all}: one curve is used "
+    "for all.",
 )
 CONTEXTS_NOT_FITTED = warning(
     "run.context-not-fitted",
-    "People read differently by {columns:all}, and one curve is used for all, because curves by "
-    "context could not be estimated: {error}",
+    "People read differently by {columns:all}, but curves by context could not be estimated, so "
+    "one curve is used for all: {error}",
 )
 CONTEXTS_KEPT_TOGETHER = warning(
     "run.context-kept-together",
-    "People read differently by {columns:all}, and one curve is used for all: {estimator:method} "
-    "has none by context.",
+    "People read differently by {columns:all}, but {estimator:method} has no curves by context, "
+    "so one curve is used for all.",
 )
 # What an estimator believes, and cannot see in the log.
 RANDOM_ORDER = note(
@@ -179,15 +178,15 @@ RANDOM_ORDER = note(
 RANDOM_SWAPS = note("audit.random-swaps", "which sessions were swapped was left to chance")
 SAME_RELEVANCE = note(
     "audit.same-relevance",
-    "a document is as relevant on the days and to the people that saw it higher",
+    "a document is equally relevant on the days and to the people that saw it higher",
 )
 FEATURES_EXPLAIN = note(
     "audit.features-explain", "the features explain relevance, the same way at every position"
 )
 NOTHING_HIDDEN = note(
     "audit.nothing-hidden",
-    "the production ranker used nothing about relevance beyond the features: it would count as "
-    "position bias",
+    "the production ranker knew nothing about relevance beyond the features; otherwise that "
+    "counts as position bias",
 )
 
 

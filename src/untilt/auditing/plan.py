@@ -41,8 +41,8 @@ TEST_FIRST = note(
 
 SERVE = note(
     "plan.serve",
-    "A server of ours draws and logs them by itself, at a cost of {most}{lost:.2g} clicks a "
-    "session: `untilt serve RANKER --explore {explore}`",
+    "`untilt serve RANKER --explore {explore}` draws and logs the swaps, at a cost of "
+    "{most}{lost:.2g} clicks a session",
 )
 
 ASSURED = note(
@@ -54,7 +54,7 @@ ASSURED = note(
 MEAN_WIDTH = note(
     "plan.mean-width",
     "The widths are means: all positions are within {width:.0%} with probability "
-    "{probability:.0%}. With ⟦assurance=0.9⟧ the plan is for all of them.",
+    "{probability:.0%}. ⟦assurance=0.9⟧ plans for all of them.",
 )
 
 LOG_SWAPS = note(
@@ -64,17 +64,17 @@ LOG_SWAPS = note(
 )
 DRAW_BY_SESSION = note(
     "plan.draw-by-session",
-    "Draw the swap for each session by itself, whatever the query or the reader.",
+    "Draw the swap independently for each session, whatever the query or the person.",
 )()
 WATCH_ANY_TIME = note(
     "plan.watch-any-time",
-    "The intervals hold once the planned sessions are there. To look at them while the experiment "
-    "runs, and to stop on what they say: ⟦any_time=True|--option any_time=true⟧.",
+    "The intervals hold once the planned sessions are there. To look at them during the "
+    "experiment and stop early, use ⟦any_time=True|--option any_time=true⟧.",
 )()
 HARDEST_CASE = note(
     "plan.hardest-case",
-    "No guess of the bias was given: the sessions are for the hardest case, and no bias makes the "
-    "swaps cost more. With ⟦a guess (examination=...)|--examination⟧ both can be smaller.",
+    "No guess of the bias was given, so the plan covers the hardest case, and the swaps cost at "
+    "most this much. With ⟦a guess (examination=...)|--examination⟧ both can be smaller.",
 )()
 
 PAIRS = ("pivot", "adjacent")

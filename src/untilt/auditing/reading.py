@@ -49,20 +49,20 @@ NOTHING_MOVES = note(
 
 ALSO = warning(
     "reading.also",
-    "Clicks differ from the position-based model in this too: {what:listed}. It may be the same "
-    "cause.",
+    "Clicks also differ from the position-based model in: {what:listed}. The cause may be the "
+    "same.",
 )
 
 UNTESTED = note("reading.untested", "Not compared: {what}, because {why}.")
 
 PASSED = note(
     "reading.passed",
-    "Compared: {what}. Nothing speaks against the position-based model (p {p_value:.2g}).",
+    "Compared: {what}. No sign against the position-based model (p {p_value:.2g}).",
 )
 
 FITS = note(
     "reading.fits",
-    "Clicks fit the position-based model as far as these were compared: {what:listed}.",
+    "Clicks pass the other tests of the position-based model: {what:listed}.",
 )
 FITS_ELSE = note(FITS.code, "Here clicks fit the position-based model: {what:listed}.")
 
@@ -80,48 +80,48 @@ _FOUND = {
         warning(
             "reading.trust",
             "From position 1 to {position}, clicks of weaker documents fall {ratio:.2f} times "
-            "[{low:.2f}, {high:.2f}] as much as those of better ones (p {p_value:.1g}). The likely "
-            "cause is trust: readers click the top because it is the top. Other causes are readers "
-            "that stop at a click, and relevance that changes. {estimator:method} knows "
+            "[{low:.2f}, {high:.2f}] as much as those of better ones (p {p_value:.1g}). The "
+            "likely cause is trust: people click the top because it is the top. Other causes are "
+            "people who stop at a click, and relevance that changes. {estimator:method} models "
             "trust.",
         ),
         warning(
             "reading.better-fall-steeper",
             "From position 1 to {position}, clicks of weaker documents fall {ratio:.2f} times "
-            "[{low:.2f}, {high:.2f}] as much as those of better ones (p {p_value:.1g}), so that no "
-            "one curve fits both. The likely cause is relevance that changes over time, or from "
-            "person to person, and a ranker that follows it; it is not trust in the top, so "
+            "[{low:.2f}, {high:.2f}] as much as those of better ones (p {p_value:.1g}), so no "
+            "single curve fits both. The likely cause is a ranker that follows relevance which "
+            "changes over time or between people. It is not trust in the top, so "
             "{estimator:method} does not help.",
         ),
         warning(
             "reading.trust-by-features",
-            "From position 1 to {position}, clicks of documents whose features are weaker fall "
+            "From position 1 to {position}, clicks of documents with weaker features fall "
             "{ratio:.2f} times [{low:.2f}, {high:.2f}] as much as those of documents with better "
-            "ones (p {p_value:.1g}). The likely cause is trust: readers click the top because it "
-            "is the top. Production may also know of relevance what the features do not tell. "
-            "{estimator:method} knows trust.",
+            "ones (p {p_value:.1g}). The likely cause is trust: people click the top because it "
+            "is the top. Production may also know more about relevance than the features. "
+            "{estimator:method} models trust.",
         ),
         warning(
             "reading.features",
-            "From position 1 to {position}, clicks of documents whose features are weaker fall "
+            "From position 1 to {position}, clicks of documents with weaker features fall "
             "{ratio:.2f} times [{low:.2f}, {high:.2f}] as much as those of documents with better "
-            "ones (p {p_value:.1g}), so that features do not explain relevance alike at every "
-            "position. Production may know of it what the features do not tell, or relevance "
+            "ones (p {p_value:.1g}), so features do not explain relevance equally at every "
+            "position. Production may know more about relevance than the features, or relevance "
             "changes; it is not trust, so {estimator:method} does not help.",
         ),
         warning(
             "reading.clicks-above",
             "The same document at the same position is clicked {ratio:.2f} times [{low:.2f}, "
-            "{high:.2f}] as often where something above it was clicked (p {p_value:.1g}; so it is "
-            "in {share:.0%} of the impressions below the top). The likely cause is that readers "
-            "stop after a click: how far they get then depends on the documents above, not on the "
-            "position alone.",
+            "{high:.2f}] as often after a click above it (p {p_value:.1g}; {share:.0%} of the "
+            "impressions below the top have one). The likely cause is that people stop after a "
+            "click: how far they read then depends on the documents above, not on the position "
+            "alone.",
         ),
         warning(
             "reading.time-spread",
-            "Documents are not clicked alike in the first and the second half of the time: at the "
-            "same position, rates change by a factor of {ratio:.2f} [{low:.2f}, {high:.2f}] or so, "
-            "up for some and down for others (p {p_value:.1g}). The likely cause is relevance that "
+            "Click rates of documents changed from the first to the second half of the time: at "
+            "the same position by a factor of about {ratio:.2f} [{low:.2f}, {high:.2f}], up for "
+            "some and down for others (p {p_value:.1g}). The likely cause is relevance that "
             "changes.",
         ),
         warning(
@@ -136,37 +136,37 @@ _FOUND = {
             "The same document at the same position is clicked {ratio:.2f} times [{low:.2f}, "
             "{high:.2f}] as often in lists of {about:r} as in those of other rankers (p "
             "{p_value:.1g}). They may serve other people or other times, or know more about a "
-            "session than the log. A curve of the lists of one ranker, or one for each context, "
-            "does not mix them; nor does one of sessions whose ranker was drawn at random.",
+            "session than the log. To avoid mixing them, use the lists of one ranker, one curve "
+            "per context, or sessions whose ranker was drawn at random.",
         ),
         warning(
             "reading.ranker-slope",
-            "Lists of {about:r} are not read as deep as those of other rankers, or deeper: "
-            "relative to position 1, the same documents are clicked {ratio:.2f} times [{low:.2f}, "
-            "{high:.2f}] as often at position {position} (p {p_value:.1g}). They may serve other "
-            "people, or the documents around may matter. A curve of the lists of one ranker, or "
-            "one for each context, does not mix them.",
+            "People read lists of {about:r} to another depth than those of other rankers: "
+            "relative to position 1, they click the same documents {ratio:.2f} times [{low:.2f}, "
+            "{high:.2f}] as often at position {position} (p {p_value:.1g}). The lists may serve "
+            "other people, or the documents around may matter. To avoid mixing them, use the "
+            "lists of one ranker or one curve per context.",
         ),
         warning(
             "reading.clicks-above-more",
             "The same document at the same position is clicked {ratio:.2f} times [{low:.2f}, "
-            "{high:.2f}] as often where something above it was clicked (p {p_value:.1g}; so it is "
-            "in {share:.0%} of the impressions below the top). The likely cause is that people "
-            "differ in how much they click or how far they read. The curve is their mean and can "
-            "be right all the same; a column that tells them apart (device, say) would give each "
-            "its own as a context.",
+            "{high:.2f}] as often after a click above it (p {p_value:.1g}; {share:.0%} of the "
+            "impressions below the top have one). The likely cause is that people differ in how "
+            "much they click or how far they read. The curve is their mean and can still be "
+            "right; with a column that separates them (device, for example) as the context, each "
+            "group gets its own curve.",
         ),
         warning(
             "reading.context",
-            "Sessions with {column} {about:r} are not read as deep as others, or deeper: relative "
-            "to position 1, the same documents are clicked {ratio:.2f} times [{low:.2f}, "
-            "{high:.2f}] as often at position {position} (p {p_value:.1g}). One curve is the mean "
-            "of both and is right only where they see the same lists. {estimator:method} gives "
-            "each context its own.",
+            "People with {column} {about:r} read to another depth than others: relative to "
+            "position 1, they click the same documents {ratio:.2f} times [{low:.2f}, {high:.2f}] "
+            "as often at position {position} (p {p_value:.1g}). One curve is the mean of both "
+            "and is right only where they see the same lists. {estimator:method} estimates one "
+            "curve per context.",
         ),
     )
 }
-_GRAVE = " This can turn a decision: no verdict rests on such a curve."
+_GRAVE = " This can flip a decision: no verdict rests on such a curve."
 _FOUND |= {
     f"{code}-serious": Sentence(f"{code}-serious", "serious", found.template + _GRAVE)
     for code, found in _FOUND.items()
@@ -405,7 +405,7 @@ def _why_not(log: ClickLog, question: Question) -> Fact | None:
     if question == "ranker" and (log.ranker is None or len(np.unique(log.ranker)) < 2):
         return None
     if question == "time" and log.time is None:
-        return note("reading.no-time", "the log does not say when (column `timestamp`)")()
+        return note("reading.no-time", "the log has no times (column `timestamp`)")()
     return NOTHING_MOVES if question == "relevance" else NOTHING_REPEATS
 
 

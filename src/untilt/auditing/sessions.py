@@ -54,13 +54,13 @@ ROUNDING = 1e-9  # of the terms of T: less is no difference at all
 
 DIFFER = warning(
     "reading.sessions-differ",
-    "Documents are wanted by some sessions more than by others, and production knows by which (z "
-    "{z:+.1f}, p {p_value:.1g}), which a curve from these lists would take for examination.",
+    "Some sessions want a document more than others, and production knows which (z {z:+.1f}, p "
+    "{p_value:.1g}); a curve from these lists would count that as examination.",
 )
 ALIKE = note(
     "reading.sessions-alike",
-    "Nothing says that production shows documents to the sessions that want them (z {z:+.1f}, p "
-    "{p_value:.2g}).",
+    "There is no sign that production shows documents to the sessions that want them (z "
+    "{z:+.1f}, p {p_value:.2g}).",
 )
 
 
@@ -135,11 +135,11 @@ _TOLD = (
 )
 AGREES = note(
     "reading.harvested-agrees",
-    "Nothing says that a curve of documents which moved would mislead here: " + _TOLD + ".",
+    "There is no sign that a curve of documents that moved is wrong here: " + _TOLD + ".",
 )
 _DIFFERS = (
-    "A curve of documents which moved is off here, as where they stand higher when they are wanted "
-    "{how}: " + _TOLD + ", where 1 would agree."
+    "A curve of documents that moved is wrong here, as if they were shown higher when they are "
+    "wanted {how}: " + _TOLD + ", where 1 would agree."
 )
 DIFFERS = warning("reading.harvested-differs", _DIFFERS)
 

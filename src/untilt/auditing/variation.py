@@ -114,23 +114,23 @@ class Variation(Portable):
 _SOURCES: dict[Source, Sentence] = {
     "randomised": note(
         "variation.randomised",
-        "Positions vary because rankers differ: their names explain {named:.0%} of the "
-        "variance, and all of them answered at the same time. That chance drew the ranker of a "
-        "session, and not its country or its taste, is what the column `ranker` is taken to say; "
-        "⟦assigned='other'|--assigned other⟧ says that it did not.",
+        "Positions vary because rankers differ: their names explain {named:.0%} of the variance, "
+        "and all of them ran at the same time. The column `ranker` is taken to mean that chance "
+        "drew the ranker of a session, not its country or taste; if that is wrong, say "
+        "⟦assigned='other'|--assigned other⟧.",
     ),
     "in turn": warning(
         "variation.in-turn",
-        "Positions vary because lists changed from one period to the next, or the log does not say "
-        "when sessions were: a curve from documents that moved is right only if they were as "
-        "relevant in one period as in the next.",
+        "Positions vary because lists changed from one period to the next, or because the log "
+        "has no times: a curve from documents that moved is right only if they were equally "
+        "relevant in all periods.",
     ),
     "versions": warning(
         "variation.versions",
         "Production shows a few lists for a query ({repeated:.0%} of the pairs of sessions show "
         "the same one), and the log does not name what made them: a curve from documents that "
-        "moved is right only if chance decided which list a session saw, which the "
-        "column `ranker` would say.",
+        "moved is right only if chance decided which list a session saw. The column `ranker` "
+        "would show it.",
     ),
     "harvested": warning(
         "variation.harvested",

@@ -35,26 +35,26 @@ from untilt.views import Entries, Section, Table, View
 
 TOO_FLAT = warning(
     "bias.curve-too-flat",
-    "the curve is flatter than the clicks on documents that moved say: its power {power:.2f} +- "
-    "{std_error:.2f} fits best ({n_queries:,} queries)",
+    "the curve is flatter than the clicks on documents that moved (best-fitting power "
+    "{power:.2f} +- {std_error:.2f}, {n_queries:,} queries)",
 )
 
 TOO_STEEP = warning(
     "bias.curve-too-steep",
-    "the curve is steeper than the clicks on documents that moved say: its power {power:.2f} +- "
-    "{std_error:.2f} fits best ({n_queries:,} queries)",
+    "the curve is steeper than the clicks on documents that moved (best-fitting power "
+    "{power:.2f} +- {std_error:.2f}, {n_queries:,} queries)",
 )
 
 AS_STEEP = note(
     "bias.curve-as-steep",
-    "as steep as the clicks on documents that moved say: its power {power:.2f} +- {std_error:.2f} "
-    "fits best, {n_queries:,} queries",
+    "the curve's steepness agrees with documents that moved (best-fitting power {power:.2f} +- "
+    "{std_error:.2f}, {n_queries:,} queries)",
 )
 
 CURVE_NOTHING_MOVED = note(
     "bias.curve-nothing-moved",
-    "{n_clicks:,.0f} clicks on documents shown at several positions: too few to tell a steep curve "
-    "from a flat one",
+    "{n_clicks:,.0f} clicks on documents shown at several positions: too few to test the "
+    "steepness of the curve",
 )
 
 LEAST_CLICKS = 20.0  # on documents that moved; fewer tell nothing

@@ -34,8 +34,8 @@ SAME_RELEVANCE = note(
 
 FEATURES_EXPLAIN = note(
     "bias.features-explain",
-    "position depends on relevance through the features alone: whoever ordered the lists knew "
-    "nothing else about it",
+    "position depends on relevance through the features alone: production knew nothing else "
+    "about relevance",
 )()
 
 SHARED_CLICKS = note(
@@ -52,8 +52,8 @@ POSITION_BASED = note(
 )()
 NO_INTERVAL_LEARNED = warning(
     "bias.no-interval-learned",
-    "no interval: the curve was learned along with a ranker, so what the ranker does not know of "
-    "relevance counts as examination, and no resampling shows how much",
+    "no interval: the curve was fitted together with a ranker, so relevance that the ranker "
+    "misses counts as examination, and resampling cannot show how much",
 )()
 
 MOST_WEIGHT = 1e9  # times the weight of a click: beyond, a level counts as not bounded at all

@@ -27,21 +27,21 @@ from untilt.facts import Fact, joined, note, phrase, positions_text, serious, wa
 
 ERRORS = note(
     "bias.errors-by-query",
-    "errors the larger of clustered by query ({n_queries:,} queries, which count like "
-    "{effective:,.1f} of equal weight{where}) and session noise",
+    "standard errors: the larger of clustered by query ({n_queries:,} queries, effectively "
+    "{effective:,.1f}{where}) and session noise",
 )
 
 ERRORS_FEW = warning(
     "bias.errors-few-queries",
-    "errors the larger of clustered by query ({n_queries:,} queries, which count like "
-    "{effective:,.1f} of equal weight{where}: few) and session noise",
+    "standard errors: the larger of clustered by query ({n_queries:,} queries, effectively "
+    "{effective:,.1f}{where}: few) and session noise",
 )
 
 FEWEST_AT = " at position {position}, where they are fewest"
 
 ANY_TIME = note(
     "bias.any-time",
-    "intervals hold at every look while the experiment runs, so they may be watched",
+    "intervals hold at every look during the experiment",
 )()
 
 NO_MAXIMUM = serious(

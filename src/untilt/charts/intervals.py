@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 ROW = 44  # pixels of one value: its name or label, and its interval below
 LONGEST = 22  # letters of a name beside its bar
-LONGEST_ABOVE = 32  # and above it, so that the figure behind it has room on a narrow screen
+LONGEST_ABOVE = 42  # characters of a name: with its value it fits a phone
 
 
 class Bar(NamedTuple):
@@ -144,7 +144,7 @@ def _labels(base: Any, x: dict[str, Any], names: str, theme: Theme) -> "list[alt
     import altair as alt
 
     if names == "above":
-        base, look = base.encode(x=alt.XValue(0)), {"align": "left", "yOffset": -10, "limit": 330}
+        base, look = base.encode(x=alt.XValue(0)), {"align": "left", "yOffset": -10, "limit": 420}
     else:
         base, look = base.encode(x=alt.X("value:Q", **x)), {"dy": -13, "fontSize": 12}
     paper = theme.colours["paper"]

@@ -15,8 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from untilt._core.files import replacing
-from untilt.charts.convert import converted, require_converter, vega_library
-from untilt.errors import OptionError, ShapeError
+from untilt.charts.convert import (
+    ChartsNotDrawnError,
+    converted,
+    require_converter,
+    vega_library,
+)
+from untilt.errors import MissingExtraError, OptionError, ShapeError
+from untilt.views import drawers
 
 if TYPE_CHECKING:
     import altair as alt
@@ -89,6 +95,20 @@ class Theme:
 FILE = Theme(LIGHT, width=560, legend=True)
 PAGE = Theme({name: f"var(--{name})" for name in LIGHT}, width="container", legend=False)
 MOST_SERIES = len(FILE.series)
+
+
+def notebook_svg(spec: dict[str, Any]) -> str:
+    """A chart of the page as SVG in the colours of `LIGHT`; nothing where it cannot be drawn."""
+    call = "vegalite_to_svg", [{**spec, "width": FILE.width}], {"config": PAGE.config()}
+    try:
+        (svg,) = converted([call])
+    except (MissingExtraError, ChartsNotDrawnError):
+        return ""
+    colours = "; ".join(f"--{name}: {colour}" for name, colour in LIGHT.items())
+    return f'<div style="{colours}; background: {LIGHT["paper"]}">{svg}</div>'
+
+
+drawers.append(notebook_svg)
 
 
 def css_variables() -> str:

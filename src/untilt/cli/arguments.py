@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,13 +13,13 @@ from typer.core import TyperCommand
 
 from untilt import catalog
 from untilt._core.addresses import place, without_secrets
-from untilt._core.declared import declared
+from untilt._core.declared import EXPERT, READING, declared
 from untilt._core.progress import progress
 from untilt.cli.console import Output
 from untilt.cli.declared import KINDS, argument, option
 from untilt.cli.wording import CommandLine
 from untilt.data.read.options import ClickOptions, Collapse, DocumentOptions, ReadOptions
-from untilt.errors import OptionError
+from untilt.errors import OptionError, UnknownOptionError
 
 if TYPE_CHECKING:
     from untilt.data.clicklog import ClickLog
@@ -40,7 +40,7 @@ def check_ranker_out(out: Path, card: Path | None) -> None:
     check_out(out)
     check_out(card, "--card")
     if card is not None and os.path.realpath(card) == os.path.realpath(out):
-        raise OptionError(f"--card {card} is the file of --out. Give it a name of its own.")
+        raise OptionError(f"--card {card} is the file of --out. Give it another name.")
 
 
 def check_out_folder(path: Path) -> None:
@@ -67,22 +67,21 @@ def check_plots(*paths: Path | None) -> None:
             check_chart_path(path)
 
 
-SEED = option(0, "The same seed gives the same result.", min=0)
+SEED = option(0, "Random seed.", min=0, panel=EXPERT)
 BASELINE = option(
     None,
-    "Rankers of the log whose sessions are the traffic to improve. Without: all but "
-    "experiments (shuffle..., swap:2-5).",
+    "Rankers of the log that count as production (default: all except experiments).",
     metavar="ranker=NAME[,NAME]",
 )
 BIAS = option(
     None,
-    "The position bias: a JSON file of an estimate, 'power-law:1.0' or 'eye-tracking:1'.",
+    "Position bias: a file of `untilt bias`, 'power-law:1.0' or 'eye-tracking:1'.",
     metavar="FILE|CURVE",
 )
 CONTEXT = option(
     None,
-    "A column of the log that reading may depend on, such as the device: where it does, "
-    "each has a curve of its own. May be repeated.",
+    "A column that reading may depend on, such as device; each of its values gets its own "
+    "curve if the data show a difference. May be repeated.",
     metavar="COLUMN",
 )
 LOG_HELP = (
@@ -91,27 +90,29 @@ LOG_HELP = (
 )
 LOG = argument(None, LOG_HELP, "LOG", parser=place)
 TableOption = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
-        metavar="NAME", help="Of a database with several tables, the one that is the log."
+        metavar="NAME",
+        help="Table of a database that holds the log; documents=NAME for the one of --documents "
+        "(default: the only table). May be repeated.",
+        rich_help_panel=READING,
     ),
-]
-DocumentsTable = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Of a database with several tables, the one of --documents."),
 ]
 UbiFiles = Annotated[
     tuple[Path, Path] | None,
     typer.Option(
         "--ubi",
         metavar="QUERIES EVENTS",
-        help="In place of LOG, an export of User Behavior Insights: two files of JSON lines.",
+        help="Export of User Behavior Insights to read instead of LOG: two files of JSON lines.",
+        rich_help_panel=READING,
     ),
 ]
 HitsShown = Annotated[
     int | None,
     typer.Option(
-        min=1, help="With --ubi: returned hits that a page shows, where no event is an impression."
+        min=1,
+        help="Hits that a page shows, for an export of --ubi without impressions (default: all).",
+        rich_help_panel=EXPERT,
     ),
 ]
 
@@ -149,13 +150,10 @@ LabelOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME[=WEIGHT]",
-        help="The feedback to look at (click), such as a dwell time. May be repeated: the first is "
-        "the label, others are kept beside it; with weights (click=1, booked=5) they make one.",
+        help="Column with the feedback. May be repeated: labels with weights (click=1, booked=5) "
+        "are added up; without weights, the first is the label (default: click).",
+        rich_help_panel=READING,
     ),
-]
-CombineOption = Annotated[
-    Literal["sum", "product"] | None,
-    typer.Option(help="Labels with weights: w1 a1 + w2 a2 + ... (sum), or a1^w1 a2^w2 ..."),
 ]
 
 
@@ -186,12 +184,10 @@ class ColumnOptions(ClickOptions):
     """Options of commands that read clicks alone: where columns are, which label, bad rows."""
 
     FIRST: ClassVar[tuple[str, ...]] = (
-        "columns", "label", "combine", "on_bad", "positions_from", "grid", "sample_queries",
-        "table", "documents", "documents_table",
+        "columns", "documents", "label", "on_bad", "positions_from", "table", "sample_queries",
     )  # fmt: skip
 
     label: LabelOption = None
-    combine: CombineOption = None
     table: TableOption = None
 
     def read(
@@ -216,12 +212,10 @@ class ColumnOptions(ClickOptions):
             for name in declared(ReadOptions)
             if name != "label" and hasattr(self, name)
         }
-        chosen, combine = parse_labels(self.label), self.combine
-        source = with_table(source, self.table, "--table")
+        chosen = parse_labels(self.label)
+        source = with_table(source, self.table)
         if isinstance(self, LogOptions):
-            named = with_table(self.documents, self.documents_table, "--documents-table")
-            options["documents"] = named
-        _check_combine(combine, chosen)
+            options["documents"] = with_table(self.documents, self.table, "documents=")
         with progress(f"reading {first.name}"):
             log, report = read_log_report(
                 source, context=context, collapse=collapse, label=chosen.names[0],
@@ -231,7 +225,7 @@ class ColumnOptions(ClickOptions):
         if chosen.weights:
             from untilt.data.transform import synthesise
 
-            log = synthesise(log, chosen.weights, combine=combine or "sum")
+            log = synthesise(log, chosen.weights)
         _check_content(log, first, to_rank=to_rank)
         out.detail(f"read {log!r}")
         named = path if isinstance(path, Path | list) else report.source
@@ -246,8 +240,6 @@ class ColumnOptions(ClickOptions):
 @dataclass(frozen=True, kw_only=True)
 class LogOptions(DocumentOptions, ColumnOptions):
     """Options of commands that read clicks and features."""
-
-    documents_table: DocumentsTable = None
 
     def read_to_train(self, out: Output, path: Path, *, context: Sequence[str] = ()) -> "ClickLog":
         """The log with features that a ranker may learn from."""
@@ -294,13 +286,16 @@ def _check_content(log: "ClickLog", path: Path, *, to_rank: bool) -> None:
         )
 
 
-def with_table(source: Any, table: str | None, option: str) -> Any:
-    """What to read: the file, or the table of it that is named."""
-    if table is None:
+def with_table(
+    source: Any, tables: Sequence[str] | None, of: Literal["", "documents="] = ""
+) -> Any:
+    """What to read: the file, or the table of it that --table NAME or documents=NAME names."""
+    is_named = [each for each in tables or () if each.startswith("documents=") == bool(of)]
+    if not is_named:
         return source
-    if source is None or isinstance(source, list):
-        raise OptionError(f"{option} names a table of one database. Give that one alone.")
-    return source, table
+    if source is None or isinstance(source, list) or len(is_named) > 1:
+        raise OptionError(f"--table {of}NAME names one table of one database. Give that one alone.")
+    return source, is_named[0].removeprefix(of)
 
 
 def parse_labels(texts: Sequence[str] | None) -> Labels:
@@ -331,15 +326,6 @@ def _weight(text: str, weight: str) -> float:
     return value
 
 
-def _check_combine(given: str | None, labels: Labels) -> None:
-    """Raise where there is nothing to combine: no label has a weight."""
-    if given is not None and not labels.weights:
-        raise OptionError(
-            "--combine makes one label of several with weights, and none has one. Give them: "
-            "--label click=1 --label booked=5."
-        )
-
-
 def parse_count(text: str | None, option: str) -> "int | Literal['auto'] | None":
     """A whole number of at least 1, or "auto"."""
     if text is None or text == "auto":
@@ -365,8 +351,11 @@ def context_of(bias: Any) -> tuple[str, ...]:
 
 
 # Options that say how a log is read: with another command on the same log they mean the same.
-READING = frozenset(name for group in (LogOptions, UbiOptions) for name in declared(group))
+READING_OPTIONS = frozenset(
+    name for group in (LogOptions, UbiOptions) for name in declared(group)
+) | {"context"}
 _TYPED = "untilt.typed"
+_MOST_NAMES = 12  # of methods in a help text
 
 
 class CommandWithMethods(TyperCommand):
@@ -383,6 +372,8 @@ class CommandWithMethods(TyperCommand):
                         f"{option.opts[0]} was given {order.count(option)} times, and only "
                         f"{typed[str(option.name)]!r} would count. Give it once."
                     )
+            if ctx.parent is not None and typed.get("config") is None:
+                ctx.default_map = defaults_of_file(self, ctx.parent.command.commands)
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
@@ -427,9 +418,54 @@ def plain_flag(parameter: Any) -> Any:
     return parameter
 
 
+DEFAULTS = Path("untilt.toml")
+
+
+def defaults_of_file(command: Any, commands: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of options that untilt.toml in the working folder has for this command.
+
+    Options of reading a log stand at its top and hold for every command that reads one; options of
+    one command stand in a table with its name, such as [run].
+    """
+    if not DEFAULTS.is_file():
+        return {}
+    from untilt.workflow.config import read_toml
+
+    read = {name.replace("-", "_"): value for name, value in read_toml(DEFAULTS).items()}
+    tables = {name: read.pop(name) for name in commands if isinstance(read.get(name), dict)}
+    _check_keys(DEFAULTS.name, read, (*READING_OPTIONS, *commands))
+    options = {each.name: each for each in command.params if each.param_type_name == "option"}
+    own = {name.replace("-", "_"): v for name, v in tables.get(command.name, {}).items()}
+    _check_keys(f"{DEFAULTS.name} [{command.name}]", own, options)
+    shared = read if "on_bad" in options else {}
+    return {name: _as_typed(value, options[name])
+            for name, value in (shared | own).items() if name in options}  # fmt: skip
+
+
+def _check_keys(where: str, given: Iterable[str], known: Iterable[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise UnknownOptionError(where, name, known)
+
+
+def _as_typed(value: Any, parameter: Any) -> Any:
+    """A value of TOML as it would be typed behind the option."""
+    if isinstance(value, dict):
+        value = [f"{name}={each}" for name, each in value.items()]
+    if parameter.multiple or parameter.nargs > 1:
+        return [str(each) for each in (value if isinstance(value, list) else [value])]
+    return value if isinstance(value, bool) else str(value)
+
+
+_METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
+
+
 def _shown(parameter: Any, command: str) -> Any:
     """A parameter as help shows it, with the names of methods in its text."""
     shown = plain_flag(copy(parameter))
+    if shown.metavar is None:
+        shown.metavar = _METAVARS.get(shown.type_descriptor.annotation)
+    shown.min = shown.max = None  # a value out of range is an error that names the range
     if getattr(shown, "help", None):
         shown.help = KINDS.sub(lambda kinds: _choices(kinds[1], command), shown.help)
     return shown
@@ -440,4 +476,7 @@ def _choices(kinds: str, command: str) -> str:
     if kinds.startswith("default "):
         return catalog.default(cast("catalog.Kind", kinds.removeprefix("default "))).name
     records = [each for each in catalog.methods() if each.kind in kinds.split("|")]
-    return ", ".join(r.name for r in records if not r.choose or command in r.choose)
+    names = [each.name for each in records if not each.choose or command in each.choose]
+    if len(names) <= _MOST_NAMES:
+        return ", ".join(names)
+    return f"{', '.join(names[:3])}, ...: see `untilt methods {kinds.partition('|')[0]}`"

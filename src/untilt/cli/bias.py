@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from untilt import catalog
+from untilt._core.declared import EXPERT
 from untilt._core.progress import progress
 from untilt.catalog import find
 from untilt.cli import arguments
@@ -21,34 +22,31 @@ if TYPE_CHECKING:
     from untilt.data.clicklog import ClickLog
 
 
-Shape = Literal["none", "smooth", "power-law"]
-
-
 def bias(
     log: Path | None = arguments.LOG,
-    method: str = option("auto", "auto (what the audit advises), {bias}."),
-    pivot: int | None = option(None, "Position that others are compared with.", min=1),
-    within: str | None = option(
-        None, "What swapped lists are compared with (swaps only).", metavar="document|length"
-    ),
-    relevance: str | None = option(
-        None, "How EM models relevance (EM only).", metavar="features|counts|network"
-    ),
+    method: str = option("auto", "Estimator: {bias}; auto: the audit chooses."),
     context: list[str] | None = arguments.CONTEXT,
-    seed: int | None = option(None, "Of what is drawn at random (EM only).", min=0),
-    depth: int | None = option(None, "Positions 1..depth only.", min=1),
+    depth: int | None = option(
+        None, "Estimate positions 1..depth only (default: all positions).", min=1
+    ),
+    plot: Path | None = file_option("Draw the curve (.png, .svg, .html or .json)."),
+    out: Path | None = out_option(None, "Write the curve to a JSON file.", "FILE"),
+    pivot: int | None = option(
+        None, "Position that others are compared with (default: 1).", min=1, panel=EXPERT
+    ),
+    seed: int | None = option(
+        None, "Random seed of EM estimators (default: 0).", min=0, panel=EXPERT
+    ),
     option: list[str] | None = option(
         None,
-        "Any other option of the estimator's constructor, as in top=10 or check=false; "
-        "JSON in brackets. May be repeated.",
+        "Further option of the estimator, such as top=10, relevance=counts or check=false; lists "
+        "in JSON. May be repeated.",
         metavar="NAME=VALUE",
+        panel=EXPERT,
     ),
     *,
     levels: LevelOptions,
     asked: OldScoreOptions,
-    shape: Shape = option("none", "Then make the curve one that never rises, or a power law."),
-    plot: Path | None = file_option("Draw the curve: .png, .svg, .html or .json."),
-    out: Path | None = out_option(None, "Write it as JSON, for untilt train.", "FILE"),
     reading: arguments.LogOptions,
     export: arguments.UbiOptions,
     output: Output,
@@ -57,17 +55,17 @@ def bias(
 
     Example: [bold]untilt bias clicks.parquet --plot bias.png --out bias.json[/bold]
 
-    By one estimator: [bold]untilt bias clicks.parquet --method all-pairs --depth 8[/bold]
+    With another estimator: [bold]untilt bias clicks.parquet --method all-pairs --depth 8[/bold]
 
-    Experiments are known by the column ranker: names that begin with "shuffle" for random order,
-    "swap:2-5" for two positions exchanged, "base" for no swap. A flag for random order:
-    [bold]--column random=random_bool[/bold]. Other names: [bold]--option ranker=NAME[/bold].
+    The column ranker names experiments: "shuffle..." for random order, "swap:2-5" for two
+    positions exchanged, "base" for no swap. [bold]--column random=random_bool[/bold] names a flag
+    for random order, [bold]--option ranker=NAME[/bold] another ranker.
 
     A curve for each device: [bold]untilt bias clicks.parquet --context device[/bold]
 
-    Which one suits the log: [bold]untilt audit clicks.parquet[/bold]
+    Which estimator suits the log: [bold]untilt audit clicks.parquet[/bold]
     """
-    given = {"pivot": pivot, "within": within, "relevance": relevance, "seed": seed, "depth": depth}
+    given = {"pivot": pivot, "seed": seed, "depth": depth}
     options = {name: value for name, value in given.items() if value is not None}
     arguments.check_out(out)
     arguments.check_plots(plot)
@@ -81,7 +79,7 @@ def bias(
     estimator = _made(chosen, {"level": levels.level, **options})
     named = phrase("{method:method}", method=chosen.__name__)
     with progress(f"estimating the bias by {output.said(named)}"):
-        found = _shaped(estimator.fit(clicks).bias_, shape)
+        found = estimator.fit(clicks).bias_
     names = "method examination std_error low high has_interval eps_plus eps_minus level relative"
     output.record(
         positions=found.positions(),
@@ -90,11 +88,9 @@ def bias(
     )
     rates = clicks.ctr_by_position()
     by_context = _by_context(output, estimator)
-    if not by_context or shape != "none":
-        output.show(found.view(rates.drawn_depth))
-    if by_context:
-        output.show(estimator.curves_.view(rates.drawn_depth))
-        found = found if shape != "none" else _in_one(estimator.curves_) or found
+    curve = estimator.curves_ if by_context else found
+    output.show(curve.view(rates.drawn_depth))
+    found = _in_one(curve) or found if by_context else found
     output.points([] if rates.not_drawn is None else [rates.not_drawn])
     if out is not None:
         found.save(out)
@@ -187,12 +183,6 @@ def _made(kind: "type[BiasEstimator]", options: dict[str, Any]) -> "BiasEstimato
     return kind(**options)
 
 
-def _shaped(found: "PositionBias", shape: Shape) -> "PositionBias":
-    if shape == "smooth":
-        return found.smooth()
-    return found.fit_power_law() if shape == "power-law" else found
-
-
 def _in_one(curves: Any) -> "PositionBias | None":
     """All curves as one bias; None where there are too many, or they are a network's."""
     from untilt.bias.contextual.curves import MOST_CONTEXTS, LinearCurves
@@ -249,14 +239,18 @@ Unit = Literal["auto", "query", "session"]
 
 def clickmodels(
     log: Path | None = arguments.LOG,
-    model: list[str] | None = option(None, "Only this one; may be repeated: {click model}."),
+    model: list[str] | None = option(
+        None, "Click model to compare: {click model} (default: all). May be repeated."
+    ),
     train: float = option(0.75, "Share of the sessions to learn from.", metavar="SHARE"),
     split: SplitBy = option(
-        "session", "Hold out sessions at random, or the latest (needs timestamp)."
+        "session", "Hold out random sessions, or the latest ones (time; needs timestamp)."
     ),
-    intervals: Unit = option("auto", "What is independent: queries, or single sessions."),
-    draws: int = option(300, "Bootstrap samples of the intervals.", min=20),
-    plot: Path | None = file_option("Write perplexity by position: .html, .png, .svg or .json."),
+    intervals: Unit = option(
+        "auto", "Unit that is independent in the intervals: queries or sessions.", panel=EXPERT
+    ),
+    draws: int = option(300, "Bootstrap samples of the intervals.", min=20, panel=EXPERT),
+    plot: Path | None = file_option("Draw perplexity by position (.html, .png, .svg or .json)."),
     seed: int = arguments.SEED,
     *,
     reading: arguments.ColumnOptions,

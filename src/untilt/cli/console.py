@@ -7,6 +7,7 @@ else. Progress, details (-v) and errors go to stderr.
 import json
 import math
 import re
+import signal
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,15 +35,25 @@ if TYPE_CHECKING:
     from untilt.views import Section
 
 
+# Exit codes of all commands; 0 is success.
+CRASH, BAD_INPUT, ALARM, DIFFERS, VERDICT = 1, 2, 3, 4, 5
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
+EXITS = (
+    f"Exit codes: 0 done; {CRASH} a bug of untilt; {BAD_INPUT} bad input or wrong option; {ALARM} "
+    f"an alarm of `watch`; {DIFFERS} a failed check of `export`; {VERDICT} a verdict that misses "
+    f"`run --fail-unless`; {INTERRUPTED} Ctrl-C; {TERMINATED} SIGTERM."
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions:
     """The options that every command has."""
 
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object for machines, and nothing else.")
+        bool, typer.Option("--json", help="Print one JSON object and nothing else.")
     ] = False
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Also say on stderr what is done, and when.")
+        bool, typer.Option("--verbose", "-v", help="Report each step and its time on stderr.")
     ] = False
 
 
@@ -134,7 +145,10 @@ class Output:
             told = self.said(each)
             told = sentence(told) if isinstance(each, Fact) and each.code else told
             grid = Table.grid(padding=(0, 1))
-            grid.add_row("-", Text(_COMMAND.sub(_named, told)))
+            line = Text(_COMMAND.sub(_named, told))
+            if isinstance(each, Fact) and each.code and each.severity != "note":
+                line.append(f" [{each.code}]", style="dim")
+            grid.add_row("-", line)
             self._people.print(Padding(grid, (0, 0, 0, INDENT), expand=False))
             for command in dict.fromkeys(_COMMAND.findall(told)):
                 self.command(command)

@@ -17,7 +17,7 @@ from typer.models import ParameterInfo
 
 from untilt import catalog
 from untilt._core.addresses import without_secrets
-from untilt._core.declared import Declared, as_number, declared, made
+from untilt._core.declared import EXPERT, Declared, as_number, declared, made
 from untilt._core.places import refuse_inputs
 from untilt.cli.console import Output, OutputOptions, speaking
 from untilt.errors import OptionError
@@ -170,7 +170,10 @@ class Asked:
         )
 
 
-def option(default: Any, help: str, *flags: str, writes: Writes | None = None, **more: Any) -> Any:
+def option(
+    default: Any, help: str, *flags: str, writes: Writes | None = None, panel: str | None = None,
+    **more: Any,
+) -> Any:  # fmt: skip
     """An option of one command, as its default: `top: int = option(3, "Positions.", min=1)`.
 
     Kinds of methods may stand in the help in braces: "{weighting|objective}" becomes their names
@@ -178,7 +181,8 @@ def option(default: Any, help: str, *flags: str, writes: Writes | None = None, *
     """
     if KINDS.search(help):
         more = {"metavar": "NAME", "autocompletion": completion(help), **more}
-    return Asked(default, partial(typer.Option, help=help, **more), flags, writes)
+    made = partial(typer.Option, help=help, rich_help_panel=panel, **more)
+    return Asked(default, made, flags, writes)
 
 
 def out_option(default: Any, help: str, metavar: str, writes: Writes = WRITES) -> Any:
@@ -186,14 +190,15 @@ def out_option(default: Any, help: str, metavar: str, writes: Writes = WRITES) -
     return option(default, help, "--out", "-o", metavar=metavar, writes=writes)
 
 
-def file_option(help: str) -> Any:
+def file_option(help: str, panel: str | None = None) -> Any:
     """An option of one command: a file that it writes as well."""
-    return option(None, help, metavar="FILE", writes=WRITES)
+    return option(None, help, metavar="FILE", writes=WRITES, panel=panel)
 
 
-FORCE = option(False, "Replace files of these names that lie in the folder.")
-CARD = file_option("Also write a model card of the ranker: Markdown, such as README.md.")
-PLOT = file_option("Draw the intervals: .html, .png, .svg or .json.")
+GRADES = "Grades and labels"  # a panel of help texts
+FORCE = option(False, "Replace files in the folder that have these names.", panel=EXPERT)
+CARD = file_option("Also write a model card of the ranker (Markdown, such as README.md).")
+PLOT = file_option("Draw the intervals (.html, .png, .svg or .json).")
 
 
 def argument(default: Any, help: str, metavar: str, **more: Any) -> Any:
@@ -259,10 +264,11 @@ def _annotation(field: Declared, *, optional: bool) -> Any:
     more: dict[str, Any] = {"min": option.least, "max": option.most} if ranged else {}
     default = "" if field.default is None else str(field.default)
     told = option.help
-    if optional and default not in told and isinstance(field.default, str | int | float):
+    if optional and "default:" not in told and isinstance(field.default, str | int | float):
         # Typer tells defaults, but not of what is left out where it was not typed.
-        told = f"{told.removesuffix('.')} ({default})."
-    more |= {"help": told, "metavar": option.metavar, **(option.more or {})}
+        told = f"{told.removesuffix('.')} (default: {default})."
+    more |= {"help": told, "metavar": option.metavar, "rich_help_panel": option.panel}
+    more |= option.more or {}
     if option.metavar == "NAME":
         more["autocompletion"] = completion(option.help)
     # A flag has no other half, such as --no-shadow.

@@ -61,7 +61,7 @@ def make_data(out: Output, size: DemoSize, seed: int) -> tuple[JudgedLists, Judg
     with progress("making data"):
         judged = make_judged(size.queries, size.features, seed=seed)
         train, test = judged.split(0.7, seed=seed)
-    out.heading("1. Data, made here")
+    out.heading("1. Simulated data")
     out.say(
         f"{judged.n_queries:,} queries with {len(judged):,} documents, each with {size.features} "
         f"features and a label from 0 to 4. {test.n_queries:,} queries are set aside for the end."

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from untilt._core.addresses import place
-from untilt._core.declared import Option
+from untilt._core.declared import EXPERT, Option
 from untilt.cli import arguments
 from untilt.cli.console import Output
-from untilt.cli.declared import PLOT, argument, file_option, option
+from untilt.cli.declared import GRADES, PLOT, argument, file_option, option
 from untilt.errors import OptionError
 from untilt.evaluation.options import JudgingOptions, LevelOptions
 
@@ -27,15 +27,15 @@ class EvaluateOptions(JudgingOptions):
     clip: Annotated[
         float | Literal["auto"] | None,
         Option(
-            "Least propensity that a click is divided by; auto: the data choose it. The "
-            "evaluator's own if not given.",
-            metavar="NUMBER|auto", least=0,
+            "Smallest propensity that a click is divided by; auto: chosen from the data (default: "
+            "the evaluator's).",
+            metavar="NUMBER|auto", panel=EXPERT, least=0,
         ),
     ] = None  # fmt: skip
 
 
 def evaluate(
-    data: Path = argument(..., "A click log; or a LETOR file, with --letor.", "LOG", parser=place),
+    data: Path = argument(..., "The click log, or a LETOR file with --letor.", "LOG", parser=place),
     ranker: list[str] | None = option(
         None, "A saved ranker. May be repeated.", metavar="[NAME=]FILE"
     ),
@@ -44,53 +44,57 @@ def evaluate(
     judging: EvaluateOptions,
     baseline: list[str] | None = option(
         None,
-        "The system that the others are compared with (shown); or ranker=NAME[,NAME]: "
-        "rankers of the log whose sessions are the traffic to improve. Without: all but "
-        "experiments (shuffle..., swap:2-5). May be repeated.",
+        "System that the others are compared with (default: shown), or ranker=NAME[,NAME]: rankers "
+        "of the log that count as production (default: all except experiments). May be repeated.",
         metavar="SYSTEM|ranker=NAME",
     ),
     people: str | None = option(
         None,
-        "Column that says whose session each is: intervals then allow for people who come back.",
+        "Column of the person behind a session; intervals then allow for people who come back "
+        "(default: none).",
         metavar="COLUMN",
+        panel=EXPERT,
     ),
     interval: Literal["normal", "bootstrap"] = option(
-        "normal", "Student's t over queries, or bootstrap."
+        "normal", "Kind of interval: Student's t over queries, or bootstrap.", panel=EXPERT
     ),
     levels: LevelOptions,
     plot: Path | None = PLOT,
-    clip_plot: Path | None = file_option("Draw the first ranker's value over the clip."),
+    clip_plot: Path | None = file_option("Draw the first ranker's value over the clip.", EXPERT),
     sensitivity_plot: Path | None = file_option(
-        "Draw what would flip the best ranker's difference: a tornado chart."
+        "Draw what would flip the best ranker's difference (a tornado chart).", EXPERT
     ),
-    letor: bool = option(False, "LOG is a LETOR file: judge by its labels, with any metric."),
-    held_out: bool = option(
-        False, "Only queries that no given ranker was trained on; a saved ranker remembers them."
+    letor: bool = option(
+        False, "Judge by the labels of LOG, a LETOR file; any metric.", panel=GRADES
     ),
+    held_out: bool = option(False, "Use only queries that no given ranker was trained on."),
     shown_log: Path | None = option(
         None,
-        "With --letor: a click log with the same ids, which says what was never shown.",
+        "Click log with the same ids, to see which documents of --letor were never shown.",
         "--shown",
         metavar="LOG",
+        panel=GRADES,
     ),
     labels: Path | None = option(
         None,
-        "Grades of documents that `untilt plan --labels` drew: judge by them, with the clicks "
-        "under --bias as a prediction of the others.",
+        "Grades of the documents that `untilt plan --labels` drew; clicks under --bias predict "
+        "the other grades.",
         metavar="FILE",
+        panel=GRADES,
     ),
     predict: list[str] | None = option(
         None,
-        "With --labels: another judge's grades of all documents, a prediction. May be repeated.",
+        "Another judge's grades of all documents, as a prediction for --labels. May be repeated.",
         metavar="[NAME=]FILE",
+        panel=GRADES,
     ),
     seed: int = arguments.SEED,
     reading: arguments.LogOptions,
     output: Output,
 ) -> None:
-    """Say how good rankers would have been, from clicks on what was shown, with intervals.
+    """Estimate from clicks how good rankers would have been, with intervals.
 
-    LOG is a part that nothing was trained on: `untilt split` makes one.
+    LOG must be a part that no ranker was trained on, such as one of `untilt split`.
 
     Example: [bold]untilt evaluate parts/test.parquet --documents parts/test-documents.parquet
     --bias bias.json --ranker new=ranker.untilt[/bold]

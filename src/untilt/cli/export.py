@@ -9,7 +9,7 @@ import typer
 from untilt._core.addresses import place
 from untilt._core.places import refuse_inputs
 from untilt.cli import arguments
-from untilt.cli.console import Output
+from untilt.cli.console import DIFFERS, Output
 from untilt.cli.declared import argument, option, out_option
 from untilt.data.read.options import columns_of
 from untilt.errors import OptionError
@@ -19,23 +19,20 @@ if TYPE_CHECKING:
     from untilt.exports.format import ExportCheck, Exported
 
 
-DIFFERS = 1  # exit code: the engine scores differently, or refuses a feature
-
-
 def export(
     ranker: Path = argument(..., "A file that `untilt train` wrote.", "RANKER"),
-    out: Path = out_option(..., "Where the model is written.", "FILE"),
+    out: Path = out_option(..., "File of the model.", "FILE"),
     to: str | None = option(
         None,
-        "The engine: {export}. By the ending of the file where that is clear (.txt, .onnx, .c).",
+        "Engine: {export} (default: by the ending of the file: .txt, .onnx, .c).",
     ),
     name: str | None = option(
-        None, "What the engine calls the model; the file's name if not given.", metavar="MODEL"
+        None, "Name of the model in the engine (default: the file's name).", metavar="MODEL"
     ),
     check: Path | None = option(
         None,
-        "Rows to score by the written file, as the engine would, and by the ranker: a "
-        "table with query_id and the features, or a LETOR file (.txt).",
+        "Rows to score with the written file and with the ranker, to compare the scores: a table "
+        "with query_id and the features, or a LETOR file (.txt).",
         metavar="TABLE",
     ),
     column: list[str] | None = option(
@@ -46,11 +43,11 @@ def export(
     *,
     output: Output,
 ) -> None:
-    """Write a ranker's model for another engine, with what that engine needs to use it.
+    """Write a ranker for another engine, with the files that the engine needs.
 
-    Scores there are those of the ranker, at split values and for missing features too; --check
-    compares them row by row and list by list. The exit code is 1 where any differs, or where the
-    engine refuses a value.
+    The engine computes the ranker's scores, also at split values and for missing features. --check
+    compares them row by row and list by list, and exits with code 4 if any differs or if the engine
+    refuses a value.
 
     Example: [bold]untilt export ranker.untilt --to es-ltr --out model.json --check
     documents.parquet[/bold]
@@ -139,17 +136,17 @@ def _sample(path: Path, model: Any, columns: dict[str, str | None]) -> tuple[Any
 
 
 def judgments(
-    out: Path = out_option(..., "Where they are written: .json, .qrels or .csv.", "FILE"),
+    out: Path = out_option(..., "File of the judgments (.json, .qrels or .csv).", "FILE"),
     log: Path | None = arguments.LOG,
     bias: str | None = arguments.BIAS,
     to: str | None = option(
         None,
-        "The Search Relevance Workbench of OpenSearch (.json), TREC's qrels in whole "
-        "percent (.qrels, .txt), or CSV with intervals; by the ending if not given.",
+        "Format: the Search Relevance Workbench of OpenSearch (.json), TREC's qrels in whole "
+        "percent (.qrels, .txt), or CSV with intervals (default: by the ending).",
         metavar="opensearch|qrels|csv",
     ),
     name: str | None = option(
-        None, "What the workbench calls them; the file's name if not given.", metavar="LIST"
+        None, "Name of the list in the workbench (default: the file's name).", metavar="LIST"
     ),
     *,
     options: JudgmentOptions,
@@ -157,11 +154,11 @@ def judgments(
     export: arguments.UbiOptions,
     output: Output,
 ) -> None:
-    """Write how relevant each document is to its query, by clicks without their position bias.
+    """Write the relevance of each document to its query, estimated from clicks.
 
-    Clicks over the click rate of a rank take what stood high for relevant. Here every document gets
-    the posterior mean of its relevance with an interval, by the curve of --bias. Without --bias the
-    curve is fitted along, by documents that moved. Lists in random order need none: --bias none.
+    Each document gets the posterior mean of its relevance with an interval, corrected for position
+    bias by the curve of --bias. Without --bias, the curve is fitted on documents that moved. Lists
+    in random order need no curve: --bias none.
 
     Example: [bold]untilt judgments clicks.parquet --bias bias.json --out judgments.json[/bold]
     """  # fmt: skip
@@ -186,29 +183,27 @@ def score(
     ranker: Path = argument(..., "A file that `untilt train` wrote.", "RANKER"),
     documents: Path = argument(
         ...,
-        "Documents with their features: query_id, doc_id, then the columns that the "
-        "ranker knows. What a log may be: files, folders, databases, s3:// or postgresql://.",
+        "Documents with their features: query_id, doc_id, then the ranker's columns. A file, "
+        "folder, database, s3:// or postgresql:// address.",
         "TABLE",
         parser=place,
     ),
-    out: Path = out_option(
-        Path("scored.parquet"), "Where the scored documents are written.", "FILE"
-    ),
+    out: Path = out_option(Path("scored.parquet"), "File of the scored documents.", "FILE"),
     column: list[str] | None = option(
         None,
-        "Where a column has another name, as in query_id=srch_id; score=COLUMN and "
-        "rank=COLUMN name the new ones. May be repeated.",
+        "The name of a column in TABLE, as in query_id=srch_id; score=COLUMN and rank=COLUMN name "
+        "the new columns. May be repeated.",
         metavar="NAME=COLUMN",
     ),
     table: str | None = option(
-        None, "Of a database with several tables, the one to score.", metavar="NAME"
+        None, "Table of a database to score (default: the only table).", metavar="NAME"
     ),
-    top: int | None = option(None, "Write only so many of each query, the best ones.", min=1),
-    without_features: bool = option(False, "Leave the features out of the new file."),
+    top: int | None = option(None, "Write only the best N of each query (default: all).", min=1),
+    without_features: bool = option(False, "Write no features to the new file."),
     *,
     output: Output,
 ) -> None:
-    """Score documents by a saved ranker: the file again, with their score and their rank.
+    """Score documents with a saved ranker: adds the columns score and rank.
 
     Rank 1 is the best of its query. The file may be larger than memory.
 
@@ -220,7 +215,7 @@ def score(
     arguments.check_out(out)
     found = score_file(
         load(ranker),
-        arguments.with_table(documents, table, "--table"),
+        arguments.with_table(documents, table and [table]),
         out,
         columns=columns_of(column or ()),
         top=top,

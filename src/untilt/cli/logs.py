@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from untilt import catalog
 from untilt._core.addresses import place
+from untilt._core.declared import EXPERT
 from untilt._core.files import replacing, replacing_all
 from untilt._core.places import refuse_taken
 from untilt._core.progress import progress
@@ -51,28 +52,36 @@ def protocol_of(name: str, parameters: Sequence[str] | None) -> "Protocol":
 
 
 def simulate(
-    out: Path = out_option(..., "Where to write.", "FOLDER", WRITTEN),
+    out: Path = out_option(..., "Folder of the files.", "FOLDER", WRITTEN),
     data: list[Path] | None = option(
         None,
-        "Judged lists in LETOR text (.gz too). May be repeated. Else data is made here.",
+        "Judged lists in LETOR text or .gz (default: lists are simulated). May be repeated.",
         metavar="FILE",
     ),
-    queries: int = option(2000, "Queries, for data made here.", min=10),
-    features: int = option(50, "Features, for data made here.", min=4),
-    sessions: int | None = option(None, "Sessions to simulate.", min=1),
-    clicks: int | None = option(None, "Or: sessions until there are so many clicks.", min=1),
-    sessions_per_query: int | None = option(None, "Or: so many sessions of every query.", min=1),
+    queries: int = option(2000, "Number of simulated queries.", min=10),
+    features: int = option(50, "Number of simulated features.", min=4),
+    sessions: int | None = option(None, "Number of sessions (default: 100 a query).", min=1),
+    clicks: int | None = option(None, "Number of clicks, instead of --sessions.", min=1),
+    sessions_per_query: int | None = option(
+        None, "Sessions of every query, instead of --sessions.", min=1
+    ),
     protocol: str | None = option(
         None,
-        "How readers click ({default protocol} where not given): {protocol}. "
-        "`untilt methods protocol` says what each does.",
+        "Model of how people click: {protocol} (default: {default protocol}).",
     ),
     parameter: list[str] | None = option(
-        None, "Of the protocol, as in theta=0.5. Repeatable.", metavar="NAME=VALUE"
+        None,
+        "Parameter of the protocol, as in theta=0.5. May be repeated.",
+        metavar="NAME=VALUE",
+        panel=EXPERT,
     ),
-    depth: int | None = option(None, "Positions of a list.", min=1),
-    traffic: Literal["uniform", "zipf"] = option("uniform", "How often queries are asked."),
-    test_share: float = option(0.2, "Share of queries set aside for tests.", min=0.01, max=0.9),
+    depth: int | None = option(None, "Length of the lists (default: the protocol's).", min=1),
+    traffic: Literal["uniform", "zipf"] = option(
+        "uniform", "Distribution of the traffic over queries."
+    ),
+    test_share: float = option(
+        0.2, "Share of the queries that is set aside for tests.", min=0.01, max=0.9, panel=EXPERT
+    ),
     ubi: bool = option(
         False, "Also write the log as an export of User Behavior Insights.", "--as-ubi"
     ),
@@ -81,18 +90,18 @@ def simulate(
     *,
     output: Output,
 ) -> None:
-    """Make a click log with a known truth, to try methods on.
+    """Simulate a click log with a known truth, to try methods on.
 
-    A weak ranker, trained on 1% of the labelled queries, shows its lists to simulated readers.
-    The folder gets clicks.parquet and documents.parquet (the log), truth.json (how readers
-    behaved), bias.json (the true position bias, as other commands take it), train.txt.gz (labels
-    of the log's queries) and test.txt.gz (labels of queries set aside), all at once at the end.
+    A weak ranker, trained on 1% of the labelled queries, shows its lists to simulated people. The
+    folder gets clicks.parquet and documents.parquet (the log), truth.json (how people clicked),
+    bias.json (the true position bias, for --bias), train.txt.gz (labels of the log's queries) and
+    test.txt.gz (labels of the test queries).
 
     Example: [bold]untilt simulate --out sim --queries 500 --sessions 50000[/bold]
 
     With your own judged lists: [bold]untilt simulate --out sim --data MQ2008/S1.txt.gz[/bold]
 
-    As OpenSearch would export it, too: [bold]untilt simulate --out sim --as-ubi[/bold]
+    Also as an export of OpenSearch: [bold]untilt simulate --out sim --as-ubi[/bold]
     """
     from untilt.data.letor.write_letor import write_letor
     from untilt.simulation.simulate import simulate_to_parquet, write_ubi
@@ -184,11 +193,12 @@ class CollapseOptions(FeatureOptions, arguments.ColumnOptions):
 
 
 def collapse(
-    out: Path = out_option(..., "Where it is written: .parquet, .csv or .csv.gz.", "FILE"),
+    out: Path = out_option(..., "File of the counted log (.parquet, .csv or .csv.gz).", "FILE"),
     log: Path | None = arguments.LOG,
     context: list[str] | None = option(
         None,
-        "A column that keeps sessions apart, such as device. May be repeated.",
+        "Column to keep, such as device; sessions that differ in it are not merged. May be "
+        "repeated.",
         metavar="COLUMN",
     ),
     *,
@@ -196,11 +206,11 @@ def collapse(
     export: arguments.UbiOptions,
     output: Output,
 ) -> None:
-    """Count equal sessions of a log and write each once, with its number in `count`.
+    """Write equal sessions of a log once, with their number in `count`.
 
-    Every command gives the same answer for the file as for the log, but for what needs the time of
-    a session. Columns get the names of untilt; a documents table stays as it is. A log that lives
-    in a warehouse is counted there: see `ut.collapse_sql`, docs/scale.md.
+    Every command gives the same answer for the file as for the log, except where it needs the time
+    of a session. Columns get the names of untilt. For a log in a warehouse, `ut.collapse_sql`
+    writes the SQL that counts there (docs/scale.md).
 
     Example: [bold]untilt collapse clicks.parquet --out counted.parquet[/bold]
     """
@@ -230,20 +240,20 @@ LABELS = ("train.txt", "test.txt")
 
 def split(
     data: Path | None = argument(
-        None, "A click log; or a LETOR file, with --letor.", "LOG", parser=place
+        None, "The click log, or a LETOR file with --letor.", "LOG", parser=place
     ),
     out: Path = out_option(
         Path("parts"),
-        "Where the parts are written.",
+        "Folder of the parts.",
         "FOLDER",
         Writes((*CLICKS, *DOCUMENTS, *LABELS)),
     ),
-    share: float = option(0.8, "Of the first part, the one to train on."),
+    share: float = option(0.8, "Share of the first part, to train on."),
     by: SplitBy = option(
-        "query", "Whole queries, single sessions, or the earliest sessions (needs timestamp)."
+        "query", "Unit of the split: queries, sessions, or time (needs timestamp)."
     ),
     context: list[str] | None = option(
-        None, "A context column to keep. May be repeated.", metavar="COLUMN"
+        None, "Context column to keep, such as device. May be repeated.", metavar="COLUMN"
     ),
     letor: bool = option(False, "LOG is a LETOR file with labels."),
     seed: int = arguments.SEED,
@@ -253,11 +263,11 @@ def split(
     export: arguments.UbiOptions,
     output: Output,
 ) -> None:
-    """Split a log into train.parquet and test.parquet, so that nothing is judged in sample.
+    """Split a log into a part to train on and a part to evaluate on.
 
-    By query no query stands in both parts. By session or time the same queries come again, with
-    other sessions: right where that is what will happen. With --documents, each part has its own:
-    train-documents.parquet and test-documents.parquet.
+    Writes train.parquet and test.parquet. By query, each query is in one part only. By session or
+    time, both parts share queries, as production does. With --documents, each part gets its
+    documents: train-documents.parquet and test-documents.parquet.
 
     Example: [bold]untilt split clicks.parquet --documents documents.parquet --out parts[/bold]
 

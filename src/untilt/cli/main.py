@@ -1,12 +1,14 @@
 """The command line. One file per kind of command; this one only gathers them."""
 
 import atexit
+import json
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.abc import MetaPathFinder
 from types import FrameType
 from typing import Annotated, Any
@@ -21,19 +23,17 @@ from untilt._version import __version__
 from untilt.cli.arguments import CommandWithMethods, plain_flag
 from untilt.cli.audit import audit, plan
 from untilt.cli.bias import bias, clickmodels
-from untilt.cli.console import Terminal
+from untilt.cli.console import BAD_INPUT, EXITS, INTERRUPTED, TERMINATED, Terminal
 from untilt.cli.declared import expanded
 from untilt.cli.evaluate import evaluate
+from untilt.cli.explain import explain
 from untilt.cli.export import export, judgments, score
 from untilt.cli.logs import collapse, simulate, split
 from untilt.cli.reproduce import reproduce
 from untilt.cli.run import demo, report, run
 from untilt.cli.serve import collect, serve, watch
 from untilt.cli.train import methods, select, train
-from untilt.errors import UntiltError
-
-# Exit codes: the input or an option is wrong; Ctrl-C; ended by SIGTERM.
-BAD_INPUT, INTERRUPTED, TERMINATED = 2, 128 + signal.SIGINT, 128 + signal.SIGTERM
+from untilt.errors import UntiltError, did_you_mean
 
 
 class Commands(TyperGroup):
@@ -41,7 +41,7 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
-        with explained_failure():
+        with explained_failure(as_json="--json" in [*ctx._protected_args, *ctx.args]):
             return super().invoke(ctx)
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -50,24 +50,27 @@ class Commands(TyperGroup):
 
 
 @contextmanager
-def explained_failure() -> Iterator[None]:
+def explained_failure(*, as_json: bool = False) -> Iterator[None]:
     """Turn what the user can mend into a paragraph and an exit code.
 
     Anything else that goes wrong is a bug of ours and keeps its traceback, which a report needs.
     """
     pressed = _Pressed()
+    failed = partial(_failed, as_json=as_json)
     try:
         with _handling(signal.SIGINT, pressed), _handling(signal.SIGTERM, _terminate):
             yield
     except UntiltError as error:
-        raise _failed(str(error)) from error
-    except BrokenPipeError:
+        raise failed(str(error), error) from error
+    except (BrokenPipeError, typer.Exit):
         raise  # `untilt audit ... | head`: Typer ends quietly
     except (KeyboardInterrupt, Exception) as error:
         if ran_out(error):
-            raise _failed(_memory_message()) from error
+            raise failed(_memory_message(), error) from error
         if isinstance(error, OSError):
-            raise _failed(_file_message(error)) from error
+            raise failed(_file_message(error), error) from error
+        if hasattr(error, "format_message"):  # Typer's: a wrong option
+            raise failed(_usage_message(error), error) from error
         # Compiled libraries answer Ctrl-C with errors of their own: DuckDB raises a RuntimeError.
         if not (pressed.once or isinstance(error, KeyboardInterrupt)):
             raise
@@ -119,8 +122,21 @@ def _memory_message() -> str:
     )
 
 
-def _failed(message: str) -> typer.Exit:
+def _usage_message(error: Any) -> str:
+    """What is wrong with the call, and the nearest option or the help that says what is right."""
+    message = str(error.format_message()).partition(" (Possible options")[0].rstrip(".")
+    known = [flag for each in error.ctx.command.params for flag in each.opts] if error.ctx else ()
+    hint = did_you_mean(getattr(error, "option_name", None) or "", known)
+    if "Did you mean" not in message + hint:
+        message += f". See `{error.ctx.command_path} --help`" if error.ctx else ""
+    return message + ("" if message.endswith("?") else ".") + hint
+
+
+def _failed(message: str, error: BaseException, *, as_json: bool) -> typer.Exit:
     _tell("error", message)
+    if as_json:
+        told = {"kind": type(error).__name__, "message": message, "exit_code": BAD_INPUT}
+        print(json.dumps({"error": told}, indent=2))  # noqa: T201
     return typer.Exit(BAD_INPUT)
 
 
@@ -137,13 +153,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # a traceback means a bug of ours: plain text is best to report
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=EXITS,
 )
-COMMANDS = (
-    demo, run, report, simulate, audit, plan, bias, clickmodels, collapse, split, train, evaluate,
-    select, score, watch, reproduce, export, judgments, serve, collect, methods,
-)  # fmt: skip
-for command in COMMANDS:
-    app.command(cls=CommandWithMethods)(expanded(command))
+COMMANDS = {
+    "Start": (demo, run, report),
+    "Look at a log": (audit, bias, plan, clickmodels, explain),
+    "Single steps": (collapse, split, train, select, evaluate, score, export, judgments),
+    "Live": (serve, collect, watch),
+    "Research": (simulate, reproduce, methods),
+}
+for group, commands in COMMANDS.items():
+    for command in commands:
+        app.command(cls=CommandWithMethods, rich_help_panel=group)(expanded(command))
 
 
 def _print_version(wanted: bool) -> None:
@@ -163,8 +184,10 @@ def _untilt(
 ) -> None:
     """Learn rankers from biased clicks.
 
-    Clicks tilt towards the top of the page. untilt measures the tilt and takes it out.
-    New here? Run [bold]untilt demo[/bold]: it makes its own data and shows every step.
+    People click what they look at, and they look at the top of the page first.
+    untilt measures this position bias and corrects for it.
+
+    New here? Run [bold]untilt demo[/bold].
     """
 
 

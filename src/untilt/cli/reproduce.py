@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from untilt._core.declared import EXPERT
 from untilt._core.places import refuse_taken
 from untilt.cli.console import Output
 from untilt.cli.declared import FORCE, Writes, argument, option, out_option
@@ -37,47 +38,55 @@ class Picture(StrEnum):
 
 def reproduce(
     name: str | None = argument(
-        None, "An experiment, as --list has it, or a .toml file.", "NAME|FILE"
+        None, "Name of an experiment (see --list), or a .toml file.", "NAME|FILE"
     ),
     show_list: bool = option(False, "List the experiments.", "--list"),
-    quick: bool = option(False, "Small: seconds to a minute. Shows the form, not the figures."),
-    full: bool = option(False, "The document's own size: hours, where the default takes minutes."),
+    quick: bool = option(
+        False, "Run a small version, in a minute at most; its figures mean little."
+    ),
+    full: bool = option(False, "Run at the paper's size, in hours instead of minutes."),
     data: str = option(
         MADE,
-        f"Judged lists to start from: {', '.join((MADE, *LAYOUTS))}, or any folder with "
-        "files that are called like those of one of them.",
+        f"Judged lists: {', '.join((MADE, *LAYOUTS))}, or a folder with files named like theirs.",
         metavar="NAME|FOLDER",
     ),
     path: Path | None = option(
-        None, "Where those of NAME lie; $UNTILT_DATA/NAME where not given.", metavar="FOLDER"
+        None, "Folder of the judged lists (default: $UNTILT_DATA/NAME).", metavar="FOLDER"
     ),
     out: Path = out_option(
         Path("reproduced"),
-        "Results, charts and the page.",
+        "Folder of results, charts and the page.",
         "FOLDER",
         Writes(("results/", "index.md", "claims.md")),
     ),
-    seeds: int | None = option(None, "Seeds, of each fold where there are folds.", min=1),
-    folds: int | None = option(None, "Folds to use, from the first.", min=1),
-    queries: int | None = option(None, "Training queries, at most.", min=10),
-    chart: list[Picture] | None = option(None, "A kind of chart file. May be repeated."),
-    threads: int = option(1, "Threads of one ranker.", min=1),
+    seeds: int | None = option(
+        None, "Number of seeds, per fold (default: the experiment's).", min=1, panel=EXPERT
+    ),
+    folds: int | None = option(None, "Number of folds to use (default: all).", min=1, panel=EXPERT),
+    queries: int | None = option(
+        None, "Largest number of training queries (default: all).", min=10, panel=EXPERT
+    ),
+    chart: list[Picture] | None = option(
+        None, "Format of the charts (default: svg). May be repeated.", panel=EXPERT
+    ),
+    threads: int = option(1, "Threads of one ranker.", min=1, panel=EXPERT),
     force: bool = FORCE,
     *,
     output: Output,
 ) -> None:
-    """Run a table or figure of the papers and put the result beside theirs.
+    """Run a table or figure of a paper and compare the results.
 
-    Without --quick or --full the size is that of the published pages: the document's clicks per
-    query, and as many queries and runs as minutes to an hour allow.
+    Without --quick or --full, it uses the paper's clicks per query, and as many queries and runs
+    as fit into minutes to an hour.
 
-    Every finished part is kept in FOLDER/results: stopped at any moment, the same command goes on
-    where it was. FOLDER/NAME.md has the tables, the chart, and which claims hold here.
+    Finished parts are kept in FOLDER/results, so that the same command continues a stopped run.
+    FOLDER/NAME.md has the tables, the chart and the claims that hold.
 
     Example: [bold]untilt reproduce 003-table-2 --quick[/bold]
 
-    On a public set: [bold]untilt reproduce 003-table-2 --data mq2008 --path MQ2008[/bold], or on
-    whatever a folder holds: [bold]untilt reproduce 001-table-2 --data FOLDER[/bold]
+    On a public set: [bold]untilt reproduce 003-table-2 --data mq2008 --path MQ2008[/bold]
+
+    On the files of a folder: [bold]untilt reproduce 001-table-2 --data FOLDER[/bold]
     """
     if show_list:
         _list(output)

@@ -3,11 +3,14 @@
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import typer
 
 from untilt._core.addresses import without_secrets
+from untilt._core.declared import EXPERT
 from untilt.cli import arguments
-from untilt.cli.console import Output
+from untilt.cli.console import VERDICT, Output
 from untilt.cli.declared import FORCE, Given, Writes, argument, option, out_option
 from untilt.cli.wording import reads_from
 from untilt.errors import OptionError
@@ -23,37 +26,44 @@ class Typed(RunSettings):
     """The options of a run as they are typed: several labels, and tables of a database."""
 
     FIRST: ClassVar[tuple[str, ...]] = (
-        "documents", "bias", "fallback", "method", "trees", "time_limit", "metric", "evaluator",
-        "clip", "among", "baseline", "level", "folds", "split", "columns", "label", "combine",
-        "context", "features", "missing", "on_bad", "positions_from", "grid", "sample_queries",
-        "table", "documents_table",
+        "bias", "method", "metric", "baseline", "context", "time_limit", "columns", "documents",
+        "features", "label", "missing", "on_bad", "positions_from", "old_score", "table",
+        "trees", "folds", "split", "evaluator", "clip", "among", "level", "assigned",
     )  # fmt: skip
 
     label: arguments.LabelOption = None  # type: ignore[assignment]
-    combine: arguments.CombineOption = None  # type: ignore[assignment]
     table: arguments.TableOption = None
-    documents_table: arguments.DocumentsTable = None
 
 
 def run(
     log: str | None = argument(None, arguments.LOG_HELP, "LOG"),
-    out: Path | None = out_option(None, "Where the results go (untilt-run).", "FOLDER"),
+    out: Path | None = out_option(None, "Folder of the results (default: untilt-run).", "FOLDER"),
     ubi: arguments.UbiFiles = None,
     hits_shown: arguments.HitsShown = None,
     config: Path | None = option(
-        None, "A TOML file with these options; the command line wins.", metavar="FILE"
+        None,
+        "TOML file with options of a run; the command line wins (default: untilt.toml of the "
+        "working folder).",
+        metavar="FILE",
     ),
     *,
     given: Annotated[dict[str, Any], Given(Typed)],
+    fail_unless: Literal["better", "decided"] | None = option(
+        None,
+        f"Exit with code {VERDICT} unless the answer is better, or is decided: better or worse "
+        "(default: any answer is a success).",
+    ),
     force: bool = option(
-        False, "Use a folder with other files in it; only our own names are replaced."
+        False,
+        "Use a folder that holds other files; only files of a run are replaced.",
+        panel=EXPERT,
     ),
     output: Output,
 ) -> None:
-    """From a log to a decision: audit, position bias, rankers, and would they have been better?
+    """Go from a log to a decision: audit, position bias, rankers, and which would be better.
 
-    Writes a folder with one page to look at (report.html), the ranker, the bias and every figure.
-    Stopped at any moment, the same command goes on where it was.
+    Writes a folder with a report (report.html), the ranker, the bias and every figure. If the run
+    is stopped, the same command continues it.
 
     Example: [bold]untilt run clicks.parquet --documents documents.parquet --out results[/bold]
 
@@ -66,15 +76,13 @@ def run(
     export = arguments.export_of(ubi, hits_shown)
     if log is not None and export is not None:
         raise OptionError(f"there must be one log to read. Got {log} and --ubi.")
-    table, documents_table = (given.pop(each, None) for each in ("table", "documents_table"))
+    table = given.pop("table", None)
     if "label" in given:
         labels = arguments.parse_labels(given["label"])
         given |= {"label": labels.option, "labels": labels.kept}
     given |= {
-        "log": export or arguments.with_table(log, table, "--table"),
-        "documents": arguments.with_table(
-            given.get("documents"), documents_table, "--documents-table"
-        ),
+        "log": export or arguments.with_table(log, table),
+        "documents": arguments.with_table(given.get("documents"), table, "documents="),
         "out": out,
     }
     source, folder, options = _merged(given, config)
@@ -82,6 +90,10 @@ def run(
         source, folder, tell=_teller(output), command=_command(), force=force, **options
     )
     report_run(output, result)
+    answer = result.decision.answer
+    wanted = {"better"} if fail_unless == "better" else {"better", "worse"}
+    if fail_unless is not None and (answer is None or answer.verdict not in wanted):
+        raise typer.Exit(VERDICT)
 
 
 def _merged(given: dict[str, Any], config: Path | None) -> tuple[Any, Path, dict[str, Any]]:
@@ -162,12 +174,15 @@ def _clip(decision: "Decision") -> dict[str, Any]:
 def report(
     source: Path = argument(..., "The folder of a run, or its figures.json.", "FOLDER"),
     out: Path | None = out_option(
-        None, "Where the page goes; else beside the figures.", "FILE", Writes(beside_input=True)
+        None,
+        "File of the page (default: report.html beside the figures).",
+        "FILE",
+        Writes(beside_input=True),
     ),
     *,
     output: Output,
 ) -> None:
-    """Write the report again from the figures of a run: one HTML file that opens offline.
+    """Write the report of a run again, from its figures.
 
     Example: [bold]untilt report untilt-run[/bold]
     """
@@ -187,16 +202,16 @@ def report(
 
 
 def demo(
-    quick: bool = option(False, "Less data: seconds, rougher."),
-    out: Path = out_option(Path("untilt-demo"), "Where the results go.", "FOLDER"),
+    quick: bool = option(False, "Simulate less data: rougher figures in a quarter of the time."),
+    out: Path = out_option(Path("untilt-demo"), "Folder of the results.", "FOLDER"),
     seed: int = arguments.SEED,
     force: bool = FORCE,
     *,
     output: Output,
 ) -> None:
-    """Show every step on data made here: clicks, their tilt, a ranker without it, and a report.
+    """Run the whole workflow on simulated data.
 
-    Nothing is needed and nothing is fetched. Takes about half a minute.
+    Needs no files and no network. Takes about half a minute.
 
     Example: [bold]untilt demo --quick[/bold]
     """

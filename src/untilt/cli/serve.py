@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from untilt._core.addresses import place
+from untilt._core.declared import EXPERT
 from untilt.cli import arguments
-from untilt.cli.console import Output, rates_record
+from untilt.cli.console import ALARM, Output, rates_record
 from untilt.cli.declared import Writes, argument, file_option, option, out_option
 from untilt.errors import OptionError, check_share
 from untilt.serving.options import ServeOptions, Settings
@@ -23,49 +24,49 @@ LOG_FOLDER = Path("serving-log")
 
 def serve(
     ranker: Path | None = argument(None, "The file of a ranker: ranker.untilt.", "RANKER"),
-    demo: bool = option(False, "A small shop in the browser, with data made here."),
-    no_open: bool = option(False, "With --demo: do not open the browser."),
+    demo: bool = option(False, "Serve a demo shop with simulated data, in the browser."),
+    no_open: bool = option(False, "Do not open the browser with --demo.", panel=EXPERT),
     log_folder: Path = option(
         LOG_FOLDER,
-        "Where shown lists and feedback are logged.",
+        "Folder of the log of shown lists and feedback.",
         "--log",
         metavar="FOLDER",
         writes=Writes(names=("sessions.table",)),
     ),
-    host: str = option("127.0.0.1", "The address to listen at; other machines reach 0.0.0.0."),
-    port: int = option(8080, "The port to listen at.", min=0, max=65535),
-    workers: int = option(1, "Processes that answer.", min=1, max=64),
-    no_token: bool = option(False, "Let everybody who reaches another address than loopback ask."),
+    host: str = option("127.0.0.1", "Address to listen at; 0.0.0.0 for other machines."),
+    port: int = option(8080, "Port to listen at.", min=0, max=65535),
+    workers: int = option(1, "Number of server processes.", min=1, max=64),
+    no_token: bool = option(False, "Answer other machines without a token.", panel=EXPERT),
     *,
     options: ServeOptions,
     out: Output,
 ) -> None:
-    """Answer over HTTP with a ranker, log what was shown, and explore a little where asked to.
+    """Serve a ranker over HTTP, log what was shown, and explore if asked to.
 
     POST /rank orders candidates, POST /feedback takes clicks. GET /model, /metrics, /health and
-    /ready say how it is; POST /reload, or a new file in the ranker's place, brings a new ranker.
+    /ready report the state. POST /reload, or a new file under the ranker's name, loads a ranker.
 
     Example: [bold]untilt serve ranker.untilt --documents documents.parquet[/bold]
 
     With exploration: [bold]untilt serve ranker.untilt --explore pivot:0.02[/bold]
 
-    To look at: [bold]untilt serve --demo[/bold]
+    A demo shop: [bold]untilt serve --demo[/bold]
     """
     start = _serving()
     if demo:
         _demo(out, ranker, host, port, opened=not no_open)
         return
     if ranker is None:
-        raise OptionError("which ranker? Give its file, or --demo for a shop of ours.")
+        raise OptionError("no ranker was given. Give its file, or --demo for a demo shop.")
     if options.candidate is None and (options.share or options.interleave or options.shadow):
         raise OptionError(
-            "--share, --interleave and --shadow are about a second ranker: --candidate RANKER."
+            "--share, --interleave and --shadow need a second ranker: --candidate RANKER."
         )
     settings = Settings(str(ranker), str(log_folder), **vars(options))
     if not (host in start.LOOPBACK or no_token or start.has_token(settings)):
         raise OptionError(
-            f"everybody who reaches {host} could ask and send feedback. Give --token-file FILE, or "
-            "--no-token where a proxy asks for one."
+            f"anyone who reaches {host} could send requests and feedback. Give --token-file FILE, "
+            "or --no-token if a proxy checks a token."
         )
     out.record(
         ranker=ranker,
@@ -85,7 +86,7 @@ def _demo(out: Output, ranker: Path | None, host: str, port: int, *, opened: boo
     from untilt.serving.demo import run_demo
 
     if ranker is not None:
-        raise OptionError("--demo brings a ranker of its own. Give either a ranker or --demo.")
+        raise OptionError("--demo has its own ranker. Give either a ranker or --demo.")
     with scratch_folder() as folder:
         out.record(demo=True, host=host, port=port)
         out.say(f"The shop is at http://{host}:{port}/. Ctrl-C ends it; nothing of it is kept.")
@@ -94,27 +95,31 @@ def _demo(out: Output, ranker: Path | None, host: str, port: int, *, opened: boo
 
 def collect(
     source: Path = argument(..., "The folder that a server logs to (--log).", "FOLDER"),
-    out: Path = out_option(Path("clicks"), "Where the files of the days go.", "FOLDER"),
+    out: Path = out_option(Path("clicks"), "Folder of the daily files.", "FOLDER"),
     label: list[str] | None = option(
         None,
-        "How several events of a label become one number: any, sum, max or last. Without: "
-        "any for click, sum for others. May be repeated.",
+        "How several events of a label become one number: any, sum, max or last (default: any for "
+        "click, sum for others). May be repeated.",
         metavar="NAME=RULE",
     ),
     close_after: float | None = option(
-        None, "Days after its end at which a day's file becomes final.", metavar="DAYS"
+        None, "Days until the file of a day becomes final (default: never).", metavar="DAYS"
     ),
-    remove_closed: bool = option(False, "Remove what holds nothing but final days."),
+    remove_closed: bool = option(
+        False, "Remove segments of the server's log that hold final days only.", panel=EXPERT
+    ),
     set_aside: bool = option(
-        False, "Move damaged segments to FOLDER/damaged; their whole records stay."
+        False,
+        "Move damaged segments to FOLDER/damaged; their intact records are kept.",
+        panel=EXPERT,
     ),
     *,
     output: Output,
 ) -> None:
     """Join what a server showed with its feedback: a click log, one Parquet file a day.
 
-    May be run at any time, also while the server runs, and again: files are written anew from all
-    that was logged. Afterwards: untilt audit clicks.
+    Run it at any time, also while the server runs, and as often as you like: each run writes the
+    files again from the whole log. Then: untilt audit clicks.
 
     Example: [bold]untilt collect serving-log --out clicks[/bold]
     """
@@ -208,40 +213,46 @@ def _report(out: Output, done: "Collected") -> None:
         out.path(f"{lists:,} lists{final}", done.out / f"clicks-{day}.parquet")
 
 
-ALARM = 3  # the exit code; 1 is a bug of ours, 2 is bad input
-
-
 def watch(
     log: list[Path] = argument(
         ..., "Click logs with times, such as the files of `untilt collect`.", "LOG", parser=place
     ),
     periods: int = option(
-        4, "Parts of the time of equally many sessions; last is now.", min=2, max=7
+        4, "Number of periods with equally many sessions; the last is now.", min=2, max=7
     ),
-    new: str | None = option(None, "A live ranker, to compare with --old.", metavar="NAME"),
-    old: str | None = option(None, "The live ranker that was there before.", metavar="NAME"),
+    new: str | None = option(None, "New live ranker, to compare with --old.", metavar="NAME"),
+    old: str | None = option(None, "Live ranker before it.", metavar="NAME"),
     arm: str | None = option(
-        None, "Where the names of --new and --old stand; ranker if not given.", metavar="COLUMN"
+        None, "Column with the names of --new and --old (default: ranker).", metavar="COLUMN"
     ),
     team: str | None = option(
         None,
-        "For interleaved lists: 1 where the new ranker put a document, 2 for the old one.",
+        "Column of interleaved lists: 1 for documents of the new ranker, 2 for the old one.",
         metavar="COLUMN",
+        panel=EXPERT,
     ),
-    top: int = option(3, "Rankers are compared by first clicks at 1..top.", min=1),
-    estimator: str | None = option(None, "Also draw the curve of each period: {bias}."),
-    level: float = option(0.99, "1 minus the chance of a false alarm in one look."),
-    drift: float = option(0.2, "Stability index from which on a feature has drifted."),
-    most_unseen: float = option(0.5, "Share of never shown documents that raises an alarm."),
-    page: Path | None = file_option("Write one HTML page with everything."),
-    prometheus: Path | None = file_option("Write figures in the text format of Prometheus."),
+    top: int = option(
+        3, "Positions 1..N whose first clicks compare two rankers.", min=1, panel=EXPERT
+    ),
+    estimator: str | None = option(
+        None, "Estimator of a curve for each period: {bias} (default: none).", panel=EXPERT
+    ),
+    level: float = option(
+        0.99, "Confidence level: 1 minus the probability of a false alarm.", panel=EXPERT
+    ),
+    drift: float = option(
+        0.2, "Population stability index above which a feature has drifted.", panel=EXPERT
+    ),
+    most_unseen: float = option(0.5, "Share of new documents that raises an alarm.", panel=EXPERT),
+    page: Path | None = file_option("Write an HTML page."),
+    prometheus: Path | None = file_option("Write figures for Prometheus (text format)."),
     *,
     reading: arguments.LogOptions,
     output: Output,
 ) -> None:
-    """Compare the last period of a log with those before: reading, clicks, features, documents.
+    """Compare the last period of a log with those before and raise alarms.
 
-    Ends with code 3 where there is an alarm and 0 where there is none, for schedulers.
+    Compares reading depth, clicks, features and documents. Exits with code 3 if there is an alarm.
 
     Example: [bold]untilt watch clicks --documents documents.parquet --page watch.html[/bold]
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from untilt import catalog
 from untilt._core.addresses import place
+from untilt._core.declared import EXPERT
 from untilt.cli import arguments
 from untilt.cli.console import Output
 from untilt.cli.declared import CARD, PLOT, WRITES, argument, option, out_option
@@ -19,26 +20,27 @@ if TYPE_CHECKING:
 
 
 def train(
-    data: Path = argument(..., "A click log; or a LETOR file, with --letor.", "LOG", parser=place),
-    out: Path = out_option(Path("ranker.untilt"), "Where the ranker is written.", "FILE"),
+    data: Path = argument(..., "The click log, or a LETOR file with --letor.", "LOG", parser=place),
+    out: Path = out_option(Path("ranker.untilt"), "File of the ranker.", "FILE"),
     card: Path | None = CARD,
     method: str | None = option(
         None,
-        "How position bias is corrected ({default weighting} where not given): "
-        "{weighting|objective}. `untilt methods` says what each is, and which need --bias.",
+        "Correction of position bias: {weighting|objective} (default: {default weighting}).",
     ),
     bias: str | None = arguments.BIAS,
-    ranker: str | None = option(
-        None, "What is trained ({default ranker} where not given): {ranker}."
-    ),
+    ranker: str | None = option(None, "Ranker to train: {ranker} (default: {default ranker})."),
     trees: str = option(
-        "300", "Trees of a LambdaMART; auto: held-out queries choose.", metavar="N|auto"
+        "300", "Number of trees; auto: chosen on held-out queries.", metavar="N|auto", panel=EXPERT
     ),
     clip: float | None = option(
-        None, "Clip of a table: floor of theta, or ceiling of a ratio.", min=0
+        None,
+        "Clip of the correction: the smallest propensity or the largest ratio (default: the "
+        "method's).",
+        min=0,
+        panel=EXPERT,
     ),
     letor: bool = option(False, "LOG is a LETOR file with labels."),
-    threads: int | None = option(None, "Threads; all where not given.", min=1),
+    threads: int | None = option(None, "Threads (default: all cores).", min=1, panel=EXPERT),
     seed: int = arguments.SEED,
     *,
     reading: arguments.LogOptions,
@@ -46,7 +48,7 @@ def train(
 ) -> None:
     """Train a ranker that corrects for position bias, and save it to one file.
 
-    Hold a part out first, to evaluate on: `untilt split`.
+    First hold out a part to evaluate on, with `untilt split`.
 
     Example: [bold]untilt train parts/train.parquet --documents parts/train-documents.parquet
     --method auto --bias bias.json --out ranker.untilt[/bold]
@@ -106,11 +108,13 @@ def _report(out: Output, model: Any, path: Path) -> None:
 
 
 def methods(
-    kind: str | None = argument(None, "weighting, ranker, bias, ...; all where not given.", "KIND"),
+    kind: str | None = argument(
+        None, "Kind of method: weighting, ranker, bias, ... (default: all).", "KIND"
+    ),
     *,
     output: Output,
 ) -> None:
-    """List the methods with what they are and what they need.
+    """List the methods: what each is and what it needs.
 
     Example: [bold]untilt methods weighting[/bold]
     """
@@ -138,52 +142,57 @@ def methods(
 
 
 def select(
-    data: Path = argument(..., "A click log to train on.", "LOG", parser=place),
-    out: Path = out_option(Path("ranker.untilt"), "Where the chosen ranker is written.", "FILE"),
+    data: Path = argument(..., "The click log to train on.", "LOG", parser=place),
+    out: Path = out_option(Path("ranker.untilt"), "File of the chosen ranker.", "FILE"),
     card: Path | None = CARD,
     valid: Path | None = option(
-        None, "Held-out clicks; part of LOG where not given.", metavar="LOG", parser=place
+        None, "Held-out clicks (default: a part of LOG).", metavar="LOG", parser=place
     ),
-    hold_out: float = option(0.25, "Share of the queries to hold out where --valid is not given."),
+    hold_out: float = option(0.25, "Share of the queries of LOG to hold out without --valid."),
     bias: str | None = arguments.BIAS,
     method: list[str] | None = option(
         None,
-        "A correction to try; may be repeated: {weighting|objective}. Without, some usual tables.",
+        "Correction to try: {weighting|objective} (default: the usual tables). May be repeated.",
     ),
-    ranker: list[str] | None = option(None, "A ranker to try; may be repeated: {ranker}."),
+    ranker: list[str] | None = option(
+        None, "Ranker to try: {ranker} (default: {default ranker}). May be repeated."
+    ),
     trees: list[str] | None = option(
         None,
-        "Trees of a LambdaMART (300); auto: held-out queries choose. May be repeated.",
+        "Number of trees; auto: chosen on held-out queries (default: 300). May be repeated.",
         metavar="N|auto",
     ),
     clip: list[float] | None = option(
-        None, "Clip of tables that take one. May be repeated; without, their default.", min=0
+        None, "Clip of the corrections (default: the method's). May be repeated.", min=0
     ),
     judge: Literal["value", "likelihood"] = option(
         "value",
-        "Who chooses: value (the metric, corrected), or likelihood (how likely the "
-        "scores make the held-out clicks).",
+        "Criterion of the choice: the corrected metric (value), or the likelihood of the held-out "
+        "clicks under the scores (likelihood).",
+        panel=EXPERT,
     ),
     *,
     judging: JudgingOptions,
     baseline: str | None = arguments.BASELINE,
     folder: Path | None = option(
-        # Its name is said: Typer 0.27 takes it from a metavar that is the same word.
+        # Its flag is written: Typer 0.27 takes it from a metavar that is the same word.
         None,
-        "Keep finished candidates here; run again to go on.",
+        "Keep finished candidates in this folder, so that the same command continues.",
         "--folder",
         metavar="FOLDER",
         writes=WRITES,
     ),
-    jobs: int = option(1, "Candidates fitted at once; -1: one per core."),
-    threads: int | None = option(None, "Threads of one candidate; all where not given.", min=1),
+    jobs: int = option(1, "Candidates trained at once; -1: one per core.", panel=EXPERT),
+    threads: int | None = option(
+        None, "Threads of one candidate (default: all cores).", min=1, panel=EXPERT
+    ),
     plot: Path | None = PLOT,
-    held_out: bool = option(False, "Of --valid, only queries that are not in LOG."),
+    held_out: bool = option(False, "Use only queries of --valid that are not in LOG."),
     seed: int = arguments.SEED,
     reading: arguments.LogOptions,
     output: Output,
 ) -> None:
-    """Train several rankers and keep the one that held-out clicks, corrected, say is best.
+    """Train several rankers and keep the best on corrected held-out clicks.
 
     Example: [bold]untilt select clicks.parquet --documents documents.parquet --bias bias.json
     --method prs --method balanced --trees 100 --trees auto --folder search[/bold]

@@ -151,12 +151,12 @@ class CommandLine:
 
     def _shares(self, theirs: Any) -> bool:
         """Whether an option of another command was given here, and means the same."""
-        from untilt.cli.arguments import READING
+        from untilt.cli.arguments import READING_OPTIONS
 
         ours = self._parameter(theirs.name)
         if ours is None or theirs.param_type_name == "argument" or theirs.name in _OUTPUTS:
             return False
-        same = theirs.name in READING or getattr(ours, "help", None) == theirs.help
+        same = theirs.name in READING_OPTIONS or getattr(ours, "help", None) == theirs.help
         return same and bool(self.given.get(theirs.name))
 
     def _parameter(self, name: str) -> Any:

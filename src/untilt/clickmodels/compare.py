@@ -45,7 +45,7 @@ CURVE_IS_RIGHT = note(
 )()
 AHEAD_BY_CHANCE = note(
     "clickmodels.ahead-by-chance",
-    "{model:upper} is ahead of PBM by no more than chance allows: PBM is enough here.",
+    "{model:upper} beats PBM by no more than chance: PBM is enough here.",
 )
 NOT_INSTALLED = note(
     "clickmodels.not-installed",
@@ -53,29 +53,28 @@ NOT_INSTALLED = note(
 )
 AHEAD_BY_LITTLE = note(
     "clickmodels.ahead-by-little",
-    "{model:upper} predicts best but takes away {share:.1%} of PBM's conditional perplexity above "
-    "1: PBM is nearly enough here.",
+    "{model:upper} predicts best, but only {share:.1%} better than PBM: PBM is nearly enough here.",
 )
 AHEAD = warning(
     "clickmodels.ahead",
-    "{model:upper} predicts best and takes away {share:.1%} of PBM's conditional perplexity above "
-    "1: PBM is not the whole truth here.",
+    "{model:upper} predicts best ({share:.1%} better than PBM): position alone does not explain "
+    "the clicks.",
 )
 RULED_OUT = warning(
     "clickmodels.ruled-out",
-    "{model:upper} took {share:.2%} of what happened for impossible; its likelihood and "
-    "conditional perplexity tell how low the floor is, not how good it is.",
+    "{model:upper} gives probability 0 to {share:.2%} of the sessions, so its likelihood and "
+    "conditional perplexity cannot be compared.",
 )
 WORSE_THAN_SHOWN = warning(
     "clickmodels.worse-than-shown",
-    "{models:uppers} ({worse} of {n_models} models) order documents worse than the shown lists, by "
-    "human labels: their relevance does not rank these documents, as a trained ranker or more "
+    "{models:uppers} ({worse} of {n_models} models) order documents worse than the shown lists, "
+    "by human labels: their relevance does not rank these documents. A trained ranker or more "
     "sessions per query might.",
 )
 FEW_SESSIONS = warning(
     "clickmodels.few-sessions",
-    "{sessions:.1f} sessions per query: these models cannot order documents. Predicting clicks "
-    "they may do well by positions alone. Judged lists would compare them with the shown order.",
+    "{sessions:.1f} sessions per query: these models cannot order documents. They can predict "
+    "clicks well from positions alone. Judged lists would compare them with the shown order.",
 )
 TOO_SLOW = note(
     "clickmodels.too-slow",
@@ -594,27 +593,27 @@ _MEANING = {
     "browsing": warning(
         "clickmodels.last-click-matters",
         "Whether people look at a position depends on where they clicked last. One curve over "
-        "positions is the average over that⟦ (UBM().fit(log).bias_)|⟧. It serves rankers as long "
-        "as people click about as often as now.",
+        "positions is the average⟦ (UBM().fit(log).bias_)|⟧. It serves rankers as long as people "
+        "click about as often as now.",
     )(),
     "chain": warning(
         "clickmodels.readers-stop",
-        "A model in which people read from the top and stop predicts clicks best. If they do, the "
-        "documents above decide who gets further, and a curve over positions is right only on "
-        "average over lists like those logged, and no more after the ranking has changed.",
+        "A model in which people read from the top and stop predicts clicks best. If they do, "
+        "the documents above decide who reads further: a curve over positions is right only on "
+        "average over lists like those logged, and no longer after the ranking changes.",
     )(),
     "network": warning(
         "clickmodels.network-is-better",
-        "What people look at depends on the clicks and documents above in ways that a network "
-        "finds and UBM and DBN do not. A curve over positions is the average over "
-        "that⟦ (UBM().fit(log).bias_)|⟧. It serves rankers as long as people click about as often "
-        "as now.",
+        "What people look at depends on the clicks and documents above, in ways that a network "
+        "finds and UBM and DBN do not. A curve over positions is the average⟦ "
+        "(UBM().fit(log).bias_)|⟧. It serves rankers as long as people click about as often as "
+        "now.",
     )(),
     "rates": warning(
         "clickmodels.rates-are-best",
         "A plain click rate predicts best: the log hardly shows the same document at different "
-        "positions, so bias and relevance cannot be told apart; swaps of positions would tell "
-        "them apart.",
+        "positions, so bias and relevance cannot be separated. Swaps of positions would separate "
+        "them.",
     )(),
 }
 

@@ -25,13 +25,14 @@ from untilt.data.limits import (
     too_deep,
 )
 from untilt.errors import BadRowsError, OptionError, ShapeError
+from untilt.views import Section, Tile, View
 
 PROPENSITY = "propensity"  # the column of that name
 HALVES = 2  # values of the time where equal sessions of each half are merged
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
-class ClickLog(Portable):
+class ClickLog(Portable, View):
     """A click log. A list stands for `count` sessions that were alike in everything.
 
     Three tables share this object. *Documents* stand once per (query, document), shown or not, or
@@ -438,6 +439,15 @@ class ClickLog(Portable):
             return arrays.handed_over(value, None if dtype is np.dtype(object) else dtype)
 
         return {name: ready(name, value) for name, value in changes.items()}
+
+    def view(self) -> list[Section]:
+        """How large the log is, and the click rate by position."""
+        sizes = {
+            "sessions": self.n_sessions, "queries": self.n_queries, "documents": self.n_items,
+            "impressions": self.n_impressions, "features": self.n_features,
+        }  # fmt: skip
+        tiles = tuple(Tile(name, f"{size:,}") for name, size in sizes.items())
+        return [Section("log", "Click log", tiles=tiles), *self.ctr_by_position().view()]
 
     def __repr__(self) -> str:
         lists = "" if self.n_lists == self.n_sessions else f" in {self.n_lists:,} distinct lists"

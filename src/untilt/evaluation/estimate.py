@@ -80,7 +80,7 @@ CURVE_MISFIT = serious(
 
 IF_EVIDENCE = serious(
     "estimate.if-evidence",
-    "the curve compares documents with themselves at other positions, so values hold {condition}",
+    "the curve compares each document with itself at other positions, so values hold {condition}",
 )
 
 FEW_EFFECTIVE_INSTEAD = warning(
@@ -104,9 +104,9 @@ FEW_EFFECTIVE_CLICKS = warning(
 
 UNSHOWN_CANDIDATES = warning(
     "estimate.unshown-candidates",
-    "where it ranks all candidates, {share:.1%} of its top {top} places, in {queries:.0%} of the "
-    "queries, go to documents that nobody was shown: its value would then be {nothing:.4f} if "
-    "these are worth nothing, and {as_shown:.4f} if as much as the shown ones",
+    "if it may also use documents never shown, they fill {share:.1%} of its top {top} places, in "
+    "{queries:.0%} of the queries: its value is then between {nothing:.4f} (they are worth "
+    "nothing) and {as_shown:.4f} (as much as shown ones)",
 )
 DOCUMENTS_ABSENT = serious(
     "estimate.documents-absent",
@@ -115,32 +115,31 @@ DOCUMENTS_ABSENT = serious(
     "that move such documents up look worse than they are, even worse than the shown order. "
     "⟦evaluator={instead:r}⟧ does not",
 )
-BIAS_DOUBTED = serious("estimate.bias-doubted", "the bias itself says: {doubt}")
+BIAS_DOUBTED = serious("estimate.bias-doubted", "about the position bias: {doubt}")
 AUTOMATIC_CLICKS = serious(
     "estimate.automatic-clicks",
-    "position {position} is clicked in {share:.1%} of its impressions, whatever stands there: the "
-    "page makes such clicks (a video that plays by itself, say), not people. Figures "
-    "count them all the same, as long as they are part of the label",
+    "position {position} is clicked in {share:.1%} of its impressions, whatever the document: "
+    "the page makes such clicks (an autoplaying video, for example), not people. Figures count "
+    "them as long as they are part of the label",
 )
 UNSHOWN_DOCUMENTS = warning(
     "estimate.unshown-documents",
-    "{share:.1%} of its top {top} places, in {queries:.0%} of the queries, go to documents that "
-    "nobody was shown: they count as irrelevant here. If they were worth as much as the shown "
-    "ones, its value would be {as_shown:.4f}",
+    "documents never shown fill {share:.1%} of its top {top} places, in {queries:.0%} of the "
+    "queries, and count as irrelevant here. If they were worth as much as shown ones, its value "
+    "would be {as_shown:.4f}",
 )
 FEW_QUERIES_SENTENCE = warning(
-    "estimate.few-queries", "only {n_queries} queries: intervals rest on few independent units"
+    "estimate.few-queries", "only {n_queries} queries: intervals come from few independent units"
 )
 CLICKS_UNSUPPORTED = warning(
     "estimate.clicks-unsupported",
-    "{share:.1%} of the clicks are at positions that the bias does not know; they were left out, "
-    "so relevance found only there is missing",
+    "{share:.1%} of the clicks are at positions without a bias estimate and are left out, so "
+    "relevance found only there is missing",
 )
 CLICKS_CLIPPED = warning(
     "estimate.clicks-clipped",
-    "{share:.1%} of the clicks are clipped: values lean towards those of raw clicks, so errors and "
-    "intervals are those without the clip⟦ (see ut.clip_curve)| (the report of `untilt run` and "
-    "--clip-plot of `untilt evaluate` draw how much)⟧",
+    "{share:.1%} of the click weights are capped; intervals account for it⟦ (see ut.clip_curve)| "
+    "(the report of `untilt run` and --clip-plot of `untilt evaluate` show how much)⟧",
 )
 BIAS_WITHOUT_ERRORS = note(
     "estimate.bias-without-errors",
@@ -148,8 +147,8 @@ BIAS_WITHOUT_ERRORS = note(
 )()
 BOUNDED_LEVELS = warning(
     "estimate.bounded-levels",
-    "nothing joins {positions:positions} to position 1: intervals run over all levels that the "
-    "bounds of the curve allow there, and the values stand in the middle",
+    "no documents connect {positions:positions} to position 1: intervals cover all levels within "
+    "the bounds of the curve, and values are in the middle",
 )
 TRUST_IGNORED = serious(
     "estimate.trust-ignored",
@@ -159,28 +158,28 @@ TRUST_IGNORED = serious(
 FEW_EFFECTIVE_QUERIES = warning(
     "estimate.few-effective-queries",
     "the {n_queries:,} queries count like {effective_queries:.1f} of equal traffic: a few have "
-    "most of the sessions, so intervals are wide and differences rest on these few",
+    "most of the sessions, so intervals are wide and depend on these few",
 )
 CURVE_UNCHECKED = warning(
     "estimate.curve-unchecked", "{check}; the estimate is as right as the curve is"
 )
 BIAS_WITHOUT_INTERVAL = serious(
     "estimate.bias-without-interval",
-    "the bias ({method}) was estimated, but its error is not known and is not in these intervals: "
-    "they are too short, nobody knows by how much",
+    "the error of the bias estimate ({method}) is unknown and not in these intervals, so they "
+    "are too short",
 )
 ONE_QUERY_SENTENCE = warning(
     "estimate.one-query", "one query makes up {share:.0%} of the estimate's variance"
 )
 BIAS_DOMINATES = warning(
     "estimate.bias-dominates",
-    "most of the uncertainty comes from the bias estimate: more sessions of this kind will not "
-    "help, more interventions will",
+    "most of the uncertainty comes from the bias estimate: more interventions will help, more "
+    "sessions of this kind will not",
 )()
 NO_INTERVAL = serious(
     "estimate.no-interval",
-    "{evaluator}: no interval, because without a position bias nothing tells how far the relevance "
-    "model is off",
+    "{evaluator}: no interval, because without a position bias the error of the relevance model "
+    "is unknown",
 )
 
 BYTES_PER_ROW = 80  # of working memory, measured on lists that are all different

@@ -252,7 +252,7 @@ def unshown_section(comparison: "SystemComparison", chosen: str, among: "Among")
     cautions = [each for each in facts if each.fields["system"] == chosen]
     return Section(
         "unshown",
-        "What of documents that nobody was shown?",
+        "How much do documents that were never shown matter?",
         (text,),
         figures=(figure,),
         cautions=tuple(cautions),
@@ -307,8 +307,8 @@ def sensitivity_section(
     )
     turning = found.turning
     text = (
-        "The interval covers chance, not a model that is wrong. Each line takes one departure from "
-        "the model, of a size that is the same for every log, and computes the difference again. "
+        "The interval covers chance, not a wrong model. Each line changes one assumption by an "
+        "amount that is the same for every log, and computes the difference again. "
     )
     text += (
         f"Within these ranges the answer can turn: {', '.join(e.title.lower() for e in turning)}."
@@ -359,7 +359,7 @@ def clip_section(curve: "ClipCurve", system: str, *, evaluator: str, clip: float
         "the clip."
     )
     title = "Does the answer depend on a few heavy clicks?"
-    return Section("clip", title, (text,), figures=(figure,))
+    return Section("clip", title, (text,), figures=(figure,), folded=True)
 
 
 def null_section(tests: "NullTests", found: "SystemDifference") -> Section:
@@ -387,8 +387,8 @@ def null_section(tests: "NullTests", found: "SystemDifference") -> Section:
          signed(tests.clipping_bias), {"null.lean"}),
     )  # fmt: skip
     text = (
-        "Each line puts something without a difference through the same computation. A log that "
-        "finds one there breaks an assumption, and then there is no verdict."
+        "Each line computes a difference that should be zero. If it is not, an assumption is "
+        "broken, and there is no verdict."
     )
     return Section(
         "null-tests",

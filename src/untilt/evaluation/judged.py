@@ -41,8 +41,8 @@ from untilt.views import Entries, Section, Table, View
 
 UNSHOWN_JUDGED = warning(
     "estimate.unshown-judged",
-    "{share:.1%} of its top {top} places, in {queries:.0%} of the queries, go to documents that "
-    "the log never showed: clicks of that log could not have told their part of the value",
+    "documents that the log never showed fill {share:.1%} of its top {top} places, in "
+    "{queries:.0%} of the queries: clicks of that log cannot estimate their part of the value",
 )
 TRAINING_UNKNOWN = note(
     "estimate.training-unknown",

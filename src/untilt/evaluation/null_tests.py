@@ -46,31 +46,30 @@ from untilt.facts import Fact, serious, warning
 
 SAME_ORDER = serious(
     "null.same-order",
-    "the order that was shown, compared with itself ({queries:,} of {of:,} queries), differs by "
-    "{difference:+.4f}: the evaluation is not neutral on lists like these, or rows were lost",
+    "the shown order, compared with itself ({queries:,} of {of:,} queries), differs by "
+    "{difference:+.4f}: the evaluation is not neutral on such lists, or rows were lost",
 )
 RELABELLED = serious(
     "null.relabelled",
-    "with the names of the two orders drawn at random for each query, a difference as large comes "
-    "up in {p_value:.0%} of the draws: a few queries make it",
+    "with the names of the two orders drawn at random for each query, {p_value:.0%} of the draws "
+    "have a difference as large: it comes from a few queries",
 )
 PERMUTED = serious(
     "null.permuted",
-    "with clicks that changed places within their position, so that no document is better than "
-    "another, the difference is still {difference:+.4f} +- {std_error:.4f}: the structure of the "
-    "lists makes it, not the documents; rows may have been lost, or lists cut",
+    "with clicks shuffled within their position, so that all documents are equally good, the "
+    "difference is still {difference:+.4f} +- {std_error:.4f}: it comes from the structure of "
+    "the lists, not from the documents. Rows may have been lost, or lists cut",
 )
 CLIPPING_BIAS = serious(
     "null.lean",
     "the clip and the end of the examination curve alone change the difference by "
-    "{clipping_bias:+.4f}, and without that it could be chance ({difference:+.4f} was found)",
+    "{clipping_bias:+.4f}; without that, it could be chance ({difference:+.4f} was found)",
 )
 BY_CURVE = warning(
     "null.by-curve",
-    "Most of the difference ({by_curve:+.4f} of {difference:+.4f}) comes from positions, not from "
-    "documents: it would be there if every position showed documents of its mean relevance. A "
-    "curve that is too steep does that, and so does an order that was worse than chance; "
-    "swaps would tell.",
+    "Most of the difference ({by_curve:+.4f} of {difference:+.4f}) comes from positions, not "
+    "from documents: it would remain if every position showed documents of its mean relevance. "
+    "The curve may be too steep, or the old order worse than chance. Swaps would decide.",
 )
 
 N_PERMUTATIONS = 8

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from untilt._core.declared import Option
+from untilt._core.declared import EXPERT, READING, Option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,7 +13,7 @@ class LevelOptions:
     level: Annotated[
         float,
         Option(
-            "Of the intervals.",
+            "Confidence level of the intervals.", panel=EXPERT,
             must="lie between 0 and 1", hint="0.95 is usual.", fits=lambda level: 0 < level < 1,
         ),
     ] = 0.95  # fmt: skip
@@ -26,9 +26,11 @@ class AssignedOptions:
     assigned: Annotated[
         Literal["unknown", "random", "other"],
         Option(
-            "What drew the ranker of each session. random: chance, as in an A/B test; needed where "
-            "no timestamp shows that rankers answer side by side. other: the country or taste of "
-            "a session, say."
+            "How sessions got their ranker: by chance as in an A/B test (random; say so if no "
+            "timestamp shows that rankers ran at the same time), by country or the like (other), "
+            "or unknown.",
+            metavar="CHOICE",
+            panel=EXPERT,
         ),
     ] = "unknown"
 
@@ -40,9 +42,9 @@ class OldScoreOptions:
     old_score: Annotated[
         str | None,
         Option(
-            "The feature with the score that production sorts by. Not given: the feature that "
-            "sorts the lists, if one does.",
-            metavar="COLUMN",
+            "The feature that holds the score production sorts by (default: the feature that "
+            "sorts the lists, if there is one).",
+            metavar="COLUMN", panel=READING,
         ),
     ] = None  # fmt: skip
 
@@ -51,20 +53,22 @@ class OldScoreOptions:
 class JudgingOptions(AssignedOptions):
     """What rankers are judged by, and what they order."""
 
-    metric: Annotated[str, Option("dcg@k, precision@k, arp or reciprocal@k.")] = "dcg@10"
+    metric: Annotated[str, Option("Metric: dcg@k, precision@k, arp or reciprocal@k.")] = "dcg@10"
     evaluator: Annotated[
         str | None,
         Option(
-            "How position bias is taken out to judge by: {evaluator}. Not given: propensities that "
-            "the log has and confirms; {default evaluator} where each query and ranker has one "
-            "list, else its interval and that of each session's own clicks together.",
+            "Estimator that corrects the judging clicks for position bias: {evaluator} (default: "
+            "chosen from the log).",
             metavar="NAME",
+            panel=EXPERT,
         ),
     ] = None
     among: Annotated[
         Literal["list", "shown", "candidates"],
         Option(
-            "Order each shown list anew, all documents that the log shows for a query, or all its "
-            "candidates."
+            "What rankers reorder: each shown list (list), all documents the log shows for a query "
+            "(shown), or all its candidates (candidates).",
+            metavar="CHOICE",
+            panel=EXPERT,
         ),
     ] = "list"

@@ -29,7 +29,7 @@ from untilt.facts import Fact, serious, warning
 
 DISAGREE = serious(
     "estimate.propensities-disagree",
-    "documents were shown {ratio:.2f} times as often as their propensities say, +- {error:.2f}",
+    "documents were shown {ratio:.2f} +- {error:.2f} times as often as their propensities predict",
 )
 UNSUPPORTED = serious(
     "estimate.places-unsupported",

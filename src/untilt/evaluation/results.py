@@ -34,10 +34,9 @@ if TYPE_CHECKING:
 
 UNSHOWN_DECIDE = serious(
     "estimate.unshown-decide",
-    "{system} and {baseline}: {share:.0%} of the top {top} places would go to documents that "
-    "nobody was shown, and the answer depends on them. Where all candidates are ranked the "
-    "difference is {nothing:+.4f} if these are worth nothing, and {as_shown:+.4f} if as much as "
-    "the shown ones",
+    "{system} and {baseline}: documents never shown would fill {share:.0%} of the top {top} "
+    "places, and the answer depends on them. If all candidates are ranked, the difference is "
+    "between {nothing:+.4f} (they are worth nothing) and {as_shown:+.4f} (as much as shown ones)",
 )
 
 CORRECTIONS = ("holm", "bonferroni", "benjamini-hochberg", "none")  # of p-values

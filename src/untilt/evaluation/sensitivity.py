@@ -67,66 +67,67 @@ TITLES = {
 """Cause -> what it is, in few words."""
 _TRIED = notes(
     "sensitivity.tried",
-    attention="from {least:.0%} to all of the steepness of the curve taken for attention, by each "
+    attention="{least:.0%} to 100% of the curve's steepness counted as attention, by each "
     "session's own clicks",
     curve="position {position} looked at {least:.2g} to {most:.2g} times as often as measured, "
-    "against position 1, and the others in step",
+    "relative to position 1 (others in proportion)",
     position="position {position} alone looked at {least:.2g} to {most:.2g} times as often as "
     "measured",
-    drift="documents up to {most:.2g} times as relevant while they stood at position 1 as while "
-    "they stood at position {position}",
-    trust="up to {most:.0%} of the clicks at position 1 out of trust in the top alone",
+    drift="documents up to {most:.2g} times as relevant at position 1 as at position {position}",
+    trust="up to {most:.0%} of the clicks at position 1 made by trust in the top",
     clip="a clip from {least:.2g} to {most:.2g}, not {used:.2g}",
 )
 _TURNS = notes(
     "sensitivity.turns",
-    attention="the answer stands if at least {stands:.0%} of the steepness of the curve is "
-    "attention, and not relevance that production followed",
-    curve="if position {one} were looked at {times:.2g} times as often as measured, against "
-    "position {other} (the others in step), the answer would flip",
-    position="if position {position} alone were looked at {amount:.2g} times as often as measured, "
-    "the answer would flip",
-    drift="if documents had been {amount:.2g} times as relevant while they stood at position 1 as "
-    "while they stood at position {position}, the answer would flip",
-    trust="if {amount:.0%} of the clicks at position 1 came from trust in the top, whatever stands "
-    "there, the answer would flip",
-    clip="with a clip of {amount:.2g} in place of {used:.2g} the answer would flip",
-    queries="without the {amount:,.0f} queries that speak most for it, of {of:,}, the answer would "
-    "flip",
-    time="it went from {early:+.4f} in the earlier half to {late:+.4f} in the later: so on, the "
-    "answer would flip {amount:.1f} times the length of the log after its end",
-    bounds="nothing joins {positions:positions} to position 1, and levels within their bounds turn "
-    "the answer",
+    attention="the answer holds if at least {stands:.0%} of the curve's steepness is attention, "
+    "and not relevance that production followed",
+    curve="the answer would flip if position {one} were looked at {times:.2g} times as often as "
+    "measured, relative to position {other}",
+    position="the answer would flip if position {position} alone were looked at {amount:.2g} "
+    "times as often as measured",
+    drift="the answer would flip if documents were {amount:.2g} times as relevant at position 1 "
+    "as at position {position}",
+    trust="the answer would flip if trust in the top made {amount:.0%} of the clicks at position 1",
+    clip="the answer would flip with a clip of {amount:.2g} instead of {used:.2g}",
+    queries="the answer would flip without the {amount:,.0f} queries that favour it most, of "
+    "{of:,}",
+    time="the difference went from {early:+.4f} in the earlier half to {late:+.4f} in the later; "
+    "at this rate the answer would flip {amount:.1f} times the length of the log after its "
+    "end",
+    bounds="no documents connect {positions:positions} to position 1, and levels within their "
+    "bounds flip the answer",
 )
 _HOLDS = notes(
     "sensitivity.holds",
-    attention="the answer stands however little of the steepness of the curve is attention",
+    attention="the answer holds however little of the curve's steepness is attention",
     curve="a curve 10 times steeper or flatter at position {position} does not flip the answer",
     position="one position wrong by a factor of up to 10, such as position {position}, does not "
     "flip the answer",
     drift="relevance up to 10 times higher at position 1 than at position {position} does not flip "
     "the answer",
-    trust="not even 90% of the clicks at position 1 out of trust flip the answer",
+    trust=(
+        "trust in the top as the cause of 90% of the clicks at position 1 does not flip the answer"
+    ),
     clip="another clip, from 0 to 1, does not flip the answer",
     queries="leaving out any of the {of:,} queries does not flip the answer",
     time="the difference is {early:+.4f} in the earlier half and {late:+.4f} in the later: no "
-    "clear trend towards a turn",
-    bounds="nothing joins {positions:positions} to position 1, and no level within their bounds "
-    "turns the answer",
+    "clear trend",
+    bounds="no documents connect {positions:positions} to position 1, and no level within their "
+    "bounds flips the answer",
 )
 _NEVER_STANDS = note(
     "sensitivity.turns-attention",
-    "the answer needs clicks of other sessions: each session's own clicks do not decide it, even "
-    "if all of the steepness of the curve is attention",
+    "each session's own clicks do not decide the answer, even if all of the curve's steepness is "
+    "attention",
 )
 _ONE_QUERY = note(
     "sensitivity.turns-queries",
-    "without the one query that speaks most for it, of {of:,}, the answer would flip",
+    "the answer would flip without the one query that favours it most, of {of:,}",
 )
 _TURNED = note(
     "sensitivity.turns-time",
-    "it went from {early:+.4f} in the earlier half to {late:+.4f} in the later: so on, the answer "
-    "has turned already by the end of the log",
+    "the difference went from {early:+.4f} in the earlier half to {late:+.4f} in the later; at "
+    "this rate the answer has flipped by the end of the log",
 )
 
 TRIED_BOUNDS = note(

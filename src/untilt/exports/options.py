@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from untilt._core.declared import Option
+from untilt._core.declared import EXPERT, Option
 from untilt.evaluation.options import LevelOptions
 
 
@@ -14,7 +14,8 @@ class JudgmentOptions(LevelOptions):
     prior: Annotated[
         Literal["rank", "query"],
         Option(
-            "Where a document without clicks starts. rank: at what the ranker of the log thought "
-            "of it; query: at the mean of its query."
+            "Value of a document before its clicks. rank: by its place in the ranker's order; "
+            "query: the mean of its query.",
+            panel=EXPERT,
         ),
     ] = "rank"

@@ -39,22 +39,22 @@ if TYPE_CHECKING:
 
 TRY_WITHIN_LISTS_IF_RIGHT = serious(
     "run.try-within-lists",
-    "Try it on a share of the traffic as an order of what the old ranker shows, if the examination "
-    "curve is right; not over all candidates, where {share:.0%} of its top {top} places would go "
-    "to documents that nobody was shown.",
+    "Try it on a share of the traffic, if the examination curve is right: let it reorder what "
+    "the old ranker shows. Do not let it rank all candidates yet: documents never shown would "
+    "fill {share:.0%} of its top {top} places.",
 )
 
 TRY_WITHIN_LISTS = serious(
     "run.try-within-lists",
-    "Try it on a share of the traffic as an order of what the old ranker shows; not over all "
-    "candidates, where {share:.0%} of its top {top} places would go to documents that nobody was "
-    "shown.",
+    "Try it on a share of the traffic: let it reorder what the old ranker shows. Do not let it "
+    "rank all candidates yet: documents never shown would fill {share:.0%} of its top {top} "
+    "places.",
 )
 
 IF_WITHIN_LISTS = serious("run.if-within-lists", "if it only reorders documents that were shown")()
 
 IF_UNSHOWN_WORTHLESS = serious(
-    "run.if-unshown-worthless", "if documents that nobody was shown are worth nothing"
+    "run.if-unshown-worthless", "if documents never shown are worth nothing"
 )()
 
 TRY_IF_CURVE_RIGHT = note(
@@ -65,8 +65,8 @@ TRY_IT = note("run.try-it", "Try it on a share of the traffic.")()
 
 SAME_ORDER = note(
     "run.same-order",
-    "There is nothing to decide: in every query it has exactly the value of the {shown}, as with "
-    "the same order.",
+    "There is nothing to decide: in every query it has exactly the value of the {shown}, like an "
+    "equal order.",
 )
 COLLECT_SESSIONS = note(
     "run.collect-sessions", "Collect about {sessions:,.0f} more held-out sessions before deciding."
@@ -74,8 +74,8 @@ COLLECT_SESSIONS = note(
 NOTHING_TRAINED = serious("run.nothing-trained", "No ranker could be trained. {why}")
 CHOICE_BY_FOLD = note(
     "run.choice-by-fold",
-    "The folds chose differently ({chosen:all}), so that the answer is about a choice like theirs, "
-    "in which no query had a say in its own. All folds together chose {shipped}.",
+    "The folds chose differently ({chosen:all}), so the answer is about such a choice. All folds "
+    "together chose {shipped}.",
 )
 AGAINST_RAW_CLICKS = note(
     "run.against-raw-clicks",
@@ -84,7 +84,7 @@ AGAINST_RAW_CLICKS = note(
 )
 SESSIONS_NOT_ENOUGH = note(
     "run.sessions-not-enough",
-    "More sessions alone will not decide it: the uncertainty of the bias is larger than the "
+    "More sessions alone will not decide: the uncertainty of the bias is larger than the "
     "difference.",
 )()
 OF_SYSTEM = warning("run.of-system", "For {system}: {warning}")

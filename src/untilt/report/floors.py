@@ -67,102 +67,99 @@ class Evidence:
 EVIDENCE: Mapping["BiasKind", Evidence] = {
     "experiment": Evidence("It was measured by an experiment."),
     "randomised": Evidence(
-        "It was measured on documents that rankers showed at several positions: it is right "
-        "only if chance drew the ranker of each session, as the column `ranker` is taken to say.",
+        "It was measured on documents that rankers showed at several positions. It is right only "
+        "if chance drew the ranker of each session; the column `ranker` is taken to mean that.",
         moved=True,
     ),
     "in turn": Evidence(
-        "It was measured on documents whose positions changed from one period to the next: it is "
-        "right only if they were as relevant in one as in the other.",
+        "It was measured on documents whose positions changed from one period to the next. It is "
+        "right only if they were equally relevant in both.",
         CONDITIONS["in turn"],
         moved=True,
     ),
     "versions": Evidence(
-        "It was measured on documents that a few unnamed rankers showed at several positions: it "
-        "is right only if chance decided which of their lists a session saw.",
+        "It was measured on documents that a few unnamed rankers showed at several positions. It "
+        "is right only if chance decided which list a session saw.",
         CONDITIONS["versions"],
         moved=True,
     ),
     "harvested": Evidence(
-        "It was measured on documents whose positions vary for reasons that the log does not name: "
-        "it is right only if these have nothing to do with relevance.",
+        "It was measured on documents whose positions vary for reasons that the log does not "
+        "name. It is right only if these reasons have nothing to do with relevance.",
         CONDITIONS["harvested"],
         moved=True,
     ),
     "modelled": Evidence(
-        "It rests on a model of relevance: it is right only if the features explain what is "
-        "relevant.",
+        "It depends on a model of relevance. It is right only if the features explain relevance.",
         serious("run.if-evidence", "if the features explain what is relevant")(),
     ),
     "given": Evidence("It was given to the run, not estimated by it."),
     "assumed": Evidence(
-        "It is a guess: this log cannot tell its position bias. Every corrected figure is as right "
-        "as that guess."
+        "It is a guess: this log cannot measure its position bias. Every corrected figure "
+        "depends on it."
     ),
     "measured": Evidence("It was measured in this log, without a model of relevance."),
-    "propensities": Evidence("Values rest on the probabilities that the lists were drawn by."),
+    "propensities": Evidence("Values use the probabilities that the lists were drawn with."),
 }
 """By kind of curve, and of values without. Runs of untilt 0.2 called the first five "measured"."""
 
 CONDITIONAL = serious(
     "run.conditional",
-    "the answer holds {condition}. It stands by itself only if at least {stands:.0%~floor} of the "
-    "steepness of the curve is attention, and a verdict needs it to stand at {floor:.0%}",
+    "the answer holds {condition}. Otherwise it holds only if at least {stands:.0%~floor} of the "
+    "curve's steepness is attention, and a verdict must hold at {floor:.0%}",
 )
 CONDITIONAL_ALWAYS = serious(
     "run.conditional",
-    "the answer holds {condition}. By each session's own clicks alone it does not stand",
+    "the answer holds {condition}. Each session's own clicks do not support it",
 )
 WORSE_IF = serious("run.conditional", "the answer holds {condition}")
 
 # What is missing, as a clause; `what_to_do` says what to do about it, once.
 CURVE_ASSUMED = serious(
     "run.floor-curve-assumed",
-    "the examination curve is assumed: nobody measured it, and another guess can flip the answer "
-    "round",
+    "the examination curve is assumed, not measured, and another guess can flip the answer",
 )
 LEAKS = serious(
-    "run.floor-leaks", "rankers were trained on what is known only after the click: {features:all}"
+    "run.floor-leaks",
+    "rankers were trained on features that are known only after the click: {features:all}",
 )
 NO_INTERVAL = serious(
     "run.floor-no-interval",
-    "the examination curve ({method}) is an estimate without an interval: how far it is off is not "
-    "known, so the intervals of the rankers leave it out",
+    "the examination curve ({method}) has no interval: its error is unknown, so the intervals of "
+    "the rankers leave it out",
 )
 MISFIT = serious(
     "run.floor-misfit",
-    "clicks do not fit the examination curve: position {position} has {ratio:.2f} times the clicks "
-    "that it should have (p {p_value:.1g}). People may read in another way than the curve says: "
-    "trust in the top, a cascade, devices that differ, or relevance that changes",
+    "clicks do not fit the examination curve: position {position} has {ratio:.2f} times the "
+    "expected clicks (p {p_value:.1g}). Possible causes: trust in the top, a cascade, devices "
+    "that differ, or relevance that changes",
 )
-READING = serious(
-    "run.floor-reading", "people do not read as the examination curve says: {finding:clause}"
-)
+READING = serious("run.floor-reading", "clicks contradict the examination curve: {finding:clause}")
 CONTRADICTED = serious(
-    "run.floor-harvested", "the examination curve is one of documents that moved: {finding:clause}"
+    "run.floor-harvested", "the examination curve comes from documents that moved: {finding:clause}"
 )
 LIST_EFFECTS = serious(
-    "run.floor-reading", "propensities of slots do not tell what stands above: {finding:clause}"
+    "run.floor-reading", "propensities of slots ignore the documents above: {finding:clause}"
 )
 CURVE_CLICKS = serious(
     "run.floor-curve-clicks",
-    "only {clicks:,.0f~floor} clicks stand behind the examination curve, and a verdict needs "
+    "the examination curve comes from only {clicks:,.0f~floor} clicks, and a verdict needs "
     "{floor:,}",
 )
-_CURVE = "at position {position} and others like it, where much of the value is counted, "
+_CURVE = "at position {position} and similar ones, which hold much of the value, "
 CURVE = serious(
     "run.floor-curve",
-    _CURVE + "examination is known to within a factor of {factor:.1f~most}, and a verdict needs a "
-    "factor of {most:g} or better",
+    _CURVE + "examination is known only to within a factor of {factor:.1f~most}, and a verdict "
+    "needs a factor of {most:g} or better",
 )
 CURVE_UNKNOWN = serious(
     "run.floor-curve",
-    _CURVE + "examination is not known, and a verdict needs it to within a factor of {most:g}",
+    _CURVE + "examination is unknown, and a verdict needs it to within a factor of {most:g}",
 )
 POSITIONS = serious(
     "run.floor-positions",
-    "the examination curve knows {known} of {depth} positions, which hold only {share:.0%~floor} "
-    "of what the clicks count, and a verdict needs {floor:.0%}",
+    "the examination curve covers {known} of {depth} positions, which hold only "
+    "{share:.0%~floor} of what the clicks count, and a verdict needs {floor:.0%}",
 )
 CLICKS = serious(
     "run.floor-clicks",
@@ -176,14 +173,14 @@ QUERIES = serious(
 )
 EFFECTIVE_QUERIES = serious(
     "run.floor-effective-queries",
-    "without query {query}, which speaks most for the answer, the queries in which the orders "
+    "without query {query}, which favours the answer most, the queries in which the orders "
     "differ count like {effective_queries:.1f~floor} of equal traffic, and a verdict needs "
     "{floor:.0f}",
 )
 CLIPPED = serious(
     "run.floor-clipped",
-    "{share:.0%~most} of the held-out clicks are clipped, and a verdict allows {most:.0%}: the "
-    "figures are nearer to raw clicks than to corrected ones",
+    "{share:.0%~most} of the held-out click weights are capped, and a verdict allows {most:.0%}: "
+    "the figures are closer to raw clicks than to corrected ones",
 )
 
 # What to do where there is no verdict: rules of the log's next step that say it; then the floors.
@@ -191,18 +188,19 @@ _NEXT = ("trust-in-top", "estimators-disagree", "time", "clicks-above")
 _PLAN = Command("untilt plan LOG")
 MEASURE = serious(
     "run.measure-bias-first",
-    "First measure the position bias: swap position 1 with another in {share:.0%} of the sessions. "
-    "300 swapped sessions with a click each test a curve of documents that moved, 1,000 decide.",
+    "First measure the position bias: swap position 1 with another in {share:.0%} of the "
+    "sessions. 300 swapped sessions with a click each can test a curve of documents that moved; "
+    "1,000 are enough to replace it.",
 )
 MEASURE_TRUST = serious(
     "run.measure-bias-first",
-    "First measure the position bias by shuffled lists: trust in the top explains the clicks of "
-    "this log, and so does relevance that differs from session to session.",
+    "First measure the position bias with shuffled lists: both trust in the top and relevance "
+    "that differs between sessions explain the clicks of this log.",
 )
 NO_LEAKS = serious(
     "run.leave-leaks-out-first",
-    "First leave out what is known only after the click: {features:all}. Figures of rankers that "
-    "use it are worth nothing.",
+    "First leave out features that are known only after the click: {features:all}. Figures of "
+    "rankers that use them are worthless.",
 )
 FIND_MISFIT = serious(
     "run.find-misfit-first", "First find out why the clicks do not fit the examination curve."
@@ -220,11 +218,11 @@ MORE_SESSIONS = _first("First collect more sessions.")
 MORE_QUERIES = _first("First collect sessions of more queries.")
 LESS_CLIPPING = _first("First judge with a lower ⟦clip|--clip⟧.")
 EACH_LIST = _first("First order each list on its own (⟦among='list'⟧).")
-_REMEDIES = {
+REMEDIES = {
     "estimate.automatic-clicks": PAGE_CLICKS,
     "run.floor-no-interval": _first("First measure the position bias by swaps."),
     "run.floor-harvested": _first(
-        "First take the curve of the experiment (⟦bias='auto'|--bias auto⟧)."
+        "First use the curve of the experiment (⟦bias='auto'|--bias auto⟧)."
     ),
     "run.floor-curve-clicks": MORE_SESSIONS,
     "run.floor-curve": _first("First measure the position bias by swaps."),
@@ -257,7 +255,7 @@ def what_to_do(data: "Decision", reasons: Sequence[Fact]) -> Fact | None:
         return FIND_MISFIT()
     if not reasons:
         return None
-    remedies = (_REMEDIES[each.code] for each in reasons if each.code in _REMEDIES)
+    remedies = (REMEDIES[each.code] for each in reasons if each.code in REMEDIES)
     remedy = next(remedies, NO_DECISION)
     return remedy(command=_PLAN) if "measure" in remedy.template else remedy()
 

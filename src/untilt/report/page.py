@@ -129,7 +129,7 @@ def _effective_queries(part: HeldOut) -> tuple[Tile, ...]:
     count = part.comparison[part.chosen].effective_queries
     if count is None:
         return ()
-    note = "as many queries of equal traffic would tell as much about the difference"
+    note = "the number of queries with equal traffic that would give the same precision"
     return (Tile("Effective queries", number(count, 1) if count < MANY else whole(count), note),)
 
 
@@ -141,7 +141,7 @@ def _how_sure(data: Decision, part: HeldOut) -> Section:
         Tile("Held-out queries", whole(of.n_queries), "intervals are over queries"),
         *_effective_queries(part),
         Tile("Effective size", whole(of.effective_n),
-             "as many clicks of equal weight would tell as much"),
+             "the number of clicks with equal weight that would give the same precision"),
         Tile("Heaviest click", f"\u00d7 {number(of.largest_weight, 1)}",
              "largest weight that one click has"),
     ]  # fmt: skip
@@ -234,6 +234,7 @@ def _provenance(done: Provenance) -> Section:
     return Section(
         "computed",
         "How it was computed",
+        folded=True,
         tables=tuple(table for table in tables if table.rows),
         small_tables=tuple(table for table in small if table.rows),
     )

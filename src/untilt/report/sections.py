@@ -144,14 +144,14 @@ def _fall(curve: Curve, known: BoolArray, verb: str) -> str:
 
 def _how_known(used: UsedBias) -> str:
     if used.is_assumed:
-        return "The curve was given, not measured: the answer is as right as the curve is."
+        return "The curve was given, not measured: the answer is only as right as the curve."
     if not used.bias.has_interval:
         return (
-            "The curve was estimated, but it has no interval: how far it is off is not known, and "
-            "no interval on this page counts it."
+            "The curve was estimated, but has no interval: its error is unknown and in no "
+            "interval on this page."
         )
     return (
-        "The second is taken out of the first when a ranker learns: what is left is relevance."
+        "A ranker that corrects for examination learns what is left: relevance."
         if used.bias.relative
         else ""
     )
@@ -172,7 +172,7 @@ def _examination_figure(used: UsedBias, audit: Audit | None) -> Figure:
     ):
         curves[f"{evidence.method}, to compare"] = _examination(evidence, depth)
         notes.append(
-            "To compare: by documents that stood at several positions, without a model of "
+            "For comparison: from documents shown at several positions, without a model of "
             "relevance."
         )
     if bias.contexts:
@@ -217,11 +217,12 @@ def pair_bias_section(learned: PairBias, audit: Audit | None = None) -> Section:
         level=1.0,
     )
     text = (
-        "Pairwise debiasing learns two curves along with its ranker: t+ for clicked documents and "
-        "t\u2212 for documents that were not clicked, both 1 at position 1. They have no interval: "
-        "the better the logged order was, the steeper they come out, whatever the bias."
+        "Pairwise debiasing fits two curves together with its ranker: t+ for clicked documents "
+        "and t\u2212 for documents not clicked, both 1 at position 1. They have no interval: the "
+        "better the logged order, the steeper they are, whatever the bias."
     )
-    return Section("pair-bias", "Bias learned by pairwise debiasing", (text,), figures=(figure,))
+    return Section("pair-bias", "Bias learned by pairwise debiasing", (text,), figures=(figure,),
+                   folded=True)  # fmt: skip
 
 
 MOST_FEATURES = 20
@@ -236,9 +237,9 @@ def choice_section(training: Training) -> Section | None:
         "choice",
         "Why this ranker was chosen",
         (
-            "A candidate takes the place of the default where it is better by two standard errors "
-            "of the paired difference, corrected for how many are tried. Otherwise the default is "
-            "kept: the largest of several uncertain values is often only luck.",
+            "A candidate replaces the default if it is better by two standard errors of the "
+            "paired difference, corrected for the number of candidates. Otherwise the default is "
+            "kept: the largest of several uncertain values is often luck.",
             training.why,
         ),
         figures=()
@@ -273,7 +274,7 @@ def moved_section(moved: Mapping[str, NewPositions], audit: Audit | None = None)
         x_title="old position",
         description=description,
         caption=(
-            "Dashed: nothing moves. The flatter a curve, the more a ranker reorders.",
+            "Dashed: no change. The flatter a curve, the more a ranker reorders.",
             cut_of(audit),
         ),
         decimals=2,
@@ -281,8 +282,8 @@ def moved_section(moved: Mapping[str, NewPositions], audit: Audit | None = None)
         diagonal=True,
     )
     text = (
-        "A ranker that takes clicks as they are tends to repeat the order that was shown, so its "
-        "curve stays near the diagonal. One that corrects for position is free to move documents."
+        "A ranker trained on raw clicks tends to repeat the shown order, so its curve stays near "
+        "the diagonal. One that corrects for position can move documents."
     )
     return Section("moved", "What moves where", (text,), figures=(figure,))
 
@@ -312,8 +313,8 @@ def importance_section(shares: Mapping[str, float], of: str) -> Section:
 def changed_section(changed: tuple[ChangedQuery, ...]) -> Section:
     """One table a query, in the new order, the first one open."""
     text = (
-        "Someone who knows the queries sees here whether the new order looks right. The change is "
-        " the sum over documents of how much 1/log2(1 + position) changes."
+        "Someone who knows the queries can see here whether the new order looks right. The "
+        "change is the sum over documents of the change of 1/log2(1 + position)."
     )
     tables = tuple(_query_table(query, opened=i == 0) for i, query in enumerate(changed))
     return Section("changed", "Queries whose order changes most", (text,), tables=tables)
@@ -374,15 +375,16 @@ def learner_section(found: Learned) -> Section:
     told = (found.reason, found.curve)
     return Section(
         "learner",
-        "What the learner saw",
+        "Inside the learner",
         (
-            "The ranker has several parts: what clicks say of documents, with the bias taken out, "
-            "and what the old ranker knew. Clicks on queries that a part was not trained on say "
-            "how much it counts and how many trees it has.",
+            "The ranker has several parts: one from corrected clicks and one from the old "
+            "ranker. Clicks on queries that a part was not trained on choose its weight and its "
+            "number of trees.",
         ),
         figures=(_weights(found), *([_trees(tried)] if tried else [])),
         small_tables=tuple(table for table in tables if table.rows),
         notes=tuple(each for each in told if each),
+        folded=True,
     )
 
 
@@ -400,7 +402,8 @@ def _weights(found: Learned) -> Figure:
         description=description,
         table=Table(("part", "share"), rows),
         caption=(
-            "A part counts by the spread that it gives to the scores of the log's documents.",
+            "The weight of a part is the spread that it gives to the scores of the log's "
+            "documents.",
         ),
     )
 
@@ -430,7 +433,7 @@ def _stacking(found: Learned) -> Table:
     rows = tuple(
         (MEANINGS.get(name, name), words.number(each, 3)) for name, each in found.stacking.items()
     )
-    return Table(("what", "value"), rows, "What held-out clicks say of the parts")
+    return Table(("what", "value"), rows, "How the parts were weighed on held-out clicks")
 
 
 def _support(found: Learned) -> Table:

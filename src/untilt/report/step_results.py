@@ -26,13 +26,13 @@ from untilt.facts import Fact, note, warning
 
 WITHOUT_QUERY = note(
     "run.without-query",
-    "Without query {query}, the one that speaks most for it ({share:.1%} of the sessions): "
-    "{value:+.4f} [{low:+.4f}, {high:+.4f}]. The verdict is that of the other queries.",
+    "Without query {query}, which favours it most ({share:.1%} of the sessions): {value:+.4f} "
+    "[{low:+.4f}, {high:+.4f}]. The verdict is that of the other queries.",
 )
 JUDGED_PART = warning(
     "run.judged-part",
     "Judged in the {queries:,} of {of:,} queries whose lists vary ({share:.0%} of the sessions). "
-    "{untested:.0%} of the difference would come from the others, where nothing shows how far "
+    "The other queries would add {untested:.0%} of the difference, but do not show how far "
     "people read.",
 )
 

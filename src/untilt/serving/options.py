@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from untilt._core.declared import Option
+from untilt._core.declared import EXPERT, Option
 
 _FILE: dict[str, Any] = {"typed": Path, "parse": str}
 
@@ -19,76 +19,96 @@ class ServeOptions:
     documents: Annotated[
         str | None,
         Option(
-            "Features of documents, for requests without: doc_id, perhaps query_id, numbers.",
+            "Features of documents, for requests that send none: doc_id, optionally query_id, "
+            "then numbers (default: requests bring features).",
             metavar="TABLE", **_FILE,
         ),
     ] = None  # fmt: skip
     unknown: Annotated[
         Literal["refuse", "last"],
-        Option("Documents that the table does not have.", metavar="refuse|last"),
+        Option("What to do with documents that the table lacks.", metavar="refuse|last"),
     ] = "refuse"
     explore: Annotated[
         str,
         Option(
-            "pivot:0.02 (position 1 with another), swap-adjacent:0.05, shuffle-top-3:0.01, "
-            "swaps:1-2=0.01,... or off.",
+            "Exploration and its share of the sessions: pivot:0.02 (swaps position 1 with "
+            "another), swap-adjacent:0.05, shuffle-top-3:0.01, swaps:1-2=0.01,... or off.",
             metavar="KIND:SHARE",
         ),
     ] = "off"
     most_lost: Annotated[
         float | None,
         Option(
-            "Clicks a session that exploration may be expected to cost; a list where it would "
-            "cost more is left alone.",
+            "Most clicks a session that exploration may cost; costlier lists are not changed "
+            "(default: no limit).",
             metavar="CLICKS",
+            panel=EXPERT,
         ),
     ] = None
     curve: Annotated[
         str | None,
-        Option("Examination by position, for what exploration costs.", metavar="FILE|CURVE"),
+        Option(
+            "Examination by position, to compute what exploration costs (for --most-lost).",
+            metavar="FILE|CURVE",
+            panel=EXPERT,
+        ),
     ] = None
     calibrate: Annotated[
         str | None,
         Option(
-            "A log to learn the relevance behind a score from, for the same.",
-            metavar="LOG", **_FILE,
+            "Log used to turn scores into click probabilities (for --most-lost).",
+            metavar="LOG", panel=EXPERT, **_FILE,
         ),
     ] = None  # fmt: skip
     salt: Annotated[
-        str | None, Option("Salt for the random assignment (default: one per log folder).")
+        str | None,
+        Option("Salt for the random assignment (default: one per log folder).", panel=EXPERT),
     ] = None
     candidate: Annotated[
-        str | None, Option("A second ranker beside the first.", metavar="RANKER", **_FILE)
+        str | None, Option("A second ranker to compare with.", metavar="RANKER", **_FILE)
     ] = None
     share: Annotated[
-        float, Option("Of the sessions that the candidate answers.", least=0, most=1)
+        float, Option("Share of the sessions that the candidate answers.", least=0, most=1)
     ] = 0.0
     interleave: Annotated[
         float,
-        Option("Of the sessions with a list of both rankers, by team draft.", least=0, most=1),
+        Option("Share of the sessions that get an interleaved list.", least=0, most=1),
     ] = 0.0
-    shadow: Annotated[bool, Option("The candidate scores and is logged, not shown.")] = False
+    shadow: Annotated[bool, Option("Log the candidate's scores without showing its lists.")] = False
     token_file: Annotated[
         str | None,
-        Option("Ask for this bearer token (or set UNTILT_TOKEN).", metavar="FILE", **_FILE),
-    ] = None
+        Option(
+            "File with the bearer token that requests must carry (default: $UNTILT_TOKEN).",
+            metavar="FILE", **_FILE,
+        ),
+    ] = None  # fmt: skip
     cors: Annotated[
         tuple[str, ...],
-        Option("Pages of this origin may call. May be repeated.", metavar="ORIGIN", parse=tuple),
+        Option(
+            "Origin whose pages may call the server (default: none). May be repeated.",
+            metavar="ORIGIN",
+            panel=EXPERT,
+            parse=tuple,
+        ),
     ] = ()
     labels: Annotated[
         tuple[str, ...],
         Option(
-            "Take feedback of this label alone. May be repeated.",
+            "Label that feedback may have (default: any). May be repeated.",
             flag="--label",
             metavar="NAME",
+            panel=EXPERT,
             parse=tuple,
         ),
     ] = ()
-    most_body: Annotated[int, Option("Bytes of a request.", least=1024)] = 8 << 20
-    most_documents: Annotated[int, Option("Candidates of a request.", least=1)] = 1000
-    timeout: Annotated[float, Option("Seconds for a request.", least=0.1)] = 5.0
-    at_once: Annotated[int, Option("Requests under way, in each worker.", least=1)] = 64
+    most_body: Annotated[int, Option(least=1024)] = 8 << 20
+    most_documents: Annotated[
+        int, Option("Largest number of candidates of a request.", panel=EXPERT, least=1)
+    ] = 1000
+    timeout: Annotated[
+        float, Option("Seconds until a request is given up.", panel=EXPERT, least=0.1)
+    ] = 5.0
+    at_once: Annotated[int, Option(least=1)] = 64
     watch_seconds: float = 2.0
 
 

@@ -50,8 +50,8 @@ FEATURES = serious(
 
 DOCUMENTS = serious(
     "watch.documents",
-    "documents are liked otherwise than before, by a factor of {ratio:.2f} from one to the next (p "
-    "{p_value:.2g}): what was learned from old clicks is getting old. Train on new ones",
+    "relevance changed: click rates of documents differ from before by a factor of {ratio:.2f} "
+    "from one to the next (p {p_value:.2g}). Train on new clicks",
 )
 UNTESTED = note(
     "watch.untested",
@@ -60,10 +60,10 @@ UNTESTED = note(
 )
 READING = serious(
     "watch.reading",
-    "people read otherwise than before: at equal documents, clicks at position {position} against "
+    "reading depth changed: for equal documents, clicks at position {position} relative to "
     "position 1 are {ratio:.2f} times what they were (interval {low:.2f} to {high:.2f}, p "
-    "{p_value:.2g}). The old position bias no longer holds: estimate it on the new sessions, then "
-    "train anew",
+    "{p_value:.2g}). The old position bias no longer holds: estimate it on the new sessions, "
+    "then train again",
 )
 CLICKS = serious(
     "watch.clicks",

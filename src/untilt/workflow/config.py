@@ -36,17 +36,8 @@ def with_title(options: RunOptions, source: Any) -> RunOptions:
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The options of a TOML file; paths in it are relative to the file. Unknown keys are errors."""
     file = Path(path)
-    check_name(file)
-    try:
-        with file.open("rb") as content:
-            read = tomllib.loads(content.read(_MOST_BYTES).decode())
-    # Not only TOMLDecodeError: a number of 5,000 digits, a list in lists without end.
-    except (ValueError, RecursionError) as error:
-        raise FileFormatError(
-            f"{path} is no TOML: {error}. Write one option a line, such as trees = 100."
-        ) from error
     known = [*PLACES, *declared(RunSettings)]
-    named = {name.replace("-", "_"): value for name, value in read.items()}
+    named = {name.replace("-", "_"): value for name, value in read_toml(file).items()}
     for name in named:
         if name not in known:
             raise OptionError(
@@ -61,6 +52,19 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     if isinstance(named.get("columns"), dict):
         named["columns"] = {ours: theirs or None for ours, theirs in named["columns"].items()}
     return named
+
+
+def read_toml(file: Path) -> dict[str, Any]:
+    """What a TOML file holds."""
+    check_name(file)
+    try:
+        with file.open("rb") as content:
+            return tomllib.loads(content.read(_MOST_BYTES).decode())
+    # Not only TOMLDecodeError: a number of 5,000 digits, a list in lists without end.
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(
+            f"{file} is not TOML: {error}. Write one option a line, such as trees = 100."
+        ) from error
 
 
 def _resolved(place: Any, folder: Path) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 from untilt import catalog
-from untilt._core.declared import Option, by_name, declared, made
+from untilt._core.declared import EXPERT, Option, by_name, declared, made
 from untilt.data.read.options import ClickOptions, DepthOptions, DocumentOptions
 from untilt.errors import OptionError, check_choice
 from untilt.evaluation.options import JudgingOptions, LevelOptions, OldScoreOptions
@@ -123,8 +123,8 @@ class RunSettings(
     context: Annotated[
         str | Sequence[str] | None,
         Option(
-            "A column of the log that reading may depend on, such as the device: where it does, "
-            "each has a curve of its own. May be repeated.",
+            "A column that reading may depend on, such as device; each of its values gets its own "
+            "curve if the data show a difference. May be repeated.",
             metavar="COLUMN", must=_NAMES,
         ),
     ] = ()  # fmt: skip
@@ -132,77 +132,81 @@ class RunSettings(
     bias: Annotated[
         Any,
         Option(
-            "Position bias: what the audit advises (auto), an estimator ({bias}; with options: "
-            "all-pairs:depth=8), a curve such as power-law:1, or bias.json.",
-            metavar="AUTO|NAME|CURVE|FILE", typed=str,
+            "Position bias: an estimator ({bias}), a curve such as power-law:1, a file of `untilt "
+            "bias`, or auto (the audit chooses).",
+            metavar="NAME|CURVE|FILE", typed=str,
         ),
     ] = "auto"  # fmt: skip
     fallback: Annotated[
-        str, Option("Assumed where the log cannot tell.", metavar="CURVE")
+        str, Option()
     ] = "power-law:1"  # fmt: skip
     method: Annotated[
         str | Sequence[str],
         Option(
-            "A candidate to try; may be repeated. A table or objective on trees "
-            "({weighting|objective}), or a ranker by its name ({ranker}). Raw clicks are always "
-            "tried; all usual ones where none is named.",
+            "A candidate to train: a correction on trees ({weighting|objective}) or a ranker "
+            "({ranker}). Raw clicks are always trained. May be repeated (default: the usual ones).",
             metavar="NAME", must=_NAMES,
         ),
     ] = "usual"  # fmt: skip
     clip: Annotated[
         float | Literal["auto"],
         Option(
-            "Least propensity; auto, or not given: the data choose it.",
-            metavar="NUMBER|auto", least=0,
+            "Smallest propensity that a click is divided by; auto: chosen from the data.",
+            metavar="NUMBER|auto", panel=EXPERT, least=0,
         ),
     ] = "auto"  # fmt: skip
     baseline: Annotated[
         str | Sequence[str] | None,
         Option(
-            "Rankers of the log whose sessions are the traffic to improve. Without: all but "
-            "experiments (shuffle..., swap:2-5).",
+            "Rankers of the log that count as production (default: all except experiments).",
             metavar="ranker=NAME[,NAME]", typed=str, must=_NAMES,
         ),
     ] = None  # fmt: skip
     trees: Annotated[
         Trees,
         Option(
-            "Trees of each boosted ranker; auto: chosen on held-out queries (auto).",
-            metavar="N|auto", least=1, most=2**31 - 1,
+            "Number of trees; auto: chosen on held-out queries.",
+            metavar="N|auto", panel=EXPERT, least=1, most=2**31 - 1,
         ),
     ] = "auto"  # fmt: skip
     folds: Annotated[
         int | Literal["auto"],
         Option(
-            "Folds of queries, each judged by rankers trained on the others; 1 holds out a part "
-            "instead; auto: 5 below 500 queries, 3 below 2,000, else 1 (auto).",
-            metavar="N|auto", least=1, most=MOST_FOLDS, hint="5 is usual.",
+            "Folds of queries, each judged by rankers trained on the others; 1 holds out one part; "
+            "auto: 5 below 500 queries, 3 below 2,000, else 1.",
+            metavar="N|auto", panel=EXPERT, least=1, most=MOST_FOLDS, hint="5 is usual.",
         ),
     ] = "auto"  # fmt: skip
     split: Annotated[
         SplitBy,
         Option(
-            "Hold out whole queries (query), sessions, or the latest sessions (needs timestamp)."
+            "What is held out: whole queries (query), sessions (session), or the latest sessions "
+            "(time; needs timestamp).",
+            metavar="CHOICE", panel=EXPERT,
         ),
-    ] = "query"
+    ] = "query"  # fmt: skip
     valid_share: Annotated[float, Option(**_SHARE)] = SHARE
     test_share: Annotated[float, Option(**_SHARE)] = SHARE
     time_limit: Annotated[
         float | str | None,
         Option(
-            "90s, 10m, 1h30m: trees and rankers are cut to fit.",
+            "Time for the run, such as 90s, 10m or 1h30m; fewer trees and candidates are trained "
+            "to meet it (default: no limit).",
             metavar="TIME", typed=str, must="be above 0 seconds",
             plain=lambda given: seconds_of(given) if isinstance(given, str) else given,
             fits=lambda seconds: seconds > 0,
         ),
     ] = None  # fmt: skip
     seed: Annotated[
-        int, Option("The same seed, the same result.", least=0, most=2**63 - 1)
+        int, Option("Random seed.", panel=EXPERT, least=0, most=2**63 - 1)
     ] = 0  # fmt: skip
     threads: Annotated[
-        int | None, Option("Of training; all cores.", least=1, most=2**31 - 1)
+        int | None,
+        Option("Threads of training (default: all cores).", panel=EXPERT, least=1, most=2**31 - 1),
     ] = None  # fmt: skip
-    title: Annotated[str | None, Option("Of the report.")] = None
+    title: Annotated[
+        str | None, Option("Title of the report (default: the name of the log).", panel=EXPERT)
+    ] = None
 
 
 def usual_methods() -> tuple[str, ...]:

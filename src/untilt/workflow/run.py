@@ -44,7 +44,7 @@ from untilt.workflow.stage_report import provenance, table_path, write_tables
 AUDITED = ("level", "assigned", "old_score")  # options of the audit
 STEPS_DO_NOT_FIT = warning(
     "run.steps-do-not-fit",
-    "What earlier runs left in this folder does not fit together, so every step is done again "
+    "The results of earlier runs in this folder do not fit together, so every step is done again "
     "({error})",
 )
 

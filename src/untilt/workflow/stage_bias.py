@@ -35,25 +35,25 @@ from untilt.workflow.options import RunOptions
 from untilt.workflow.stage_read import Data, as_clicks
 
 CURVE_HELD_OUT = note(
-    "run.curve-held-out", "The curve was estimated without the sessions that rankers are judged by."
+    "run.curve-held-out", "The curve was estimated without the sessions that judge the rankers."
 )()
 
 BIAS_MODELLED = serious(
     "run.bias-modelled",
-    "The position bias is not measured but modelled by {estimator:method}: it is right only if "
+    "The position bias is modelled by {estimator:method}, not measured: it is right only if "
     "{assumes}. Swaps of positions in a share of the sessions would measure it.",
 )
 BIAS_ASSUMED = serious(
     "run.bias-assumed",
-    "This log cannot tell its position bias: {why:stopped} The curve {curve} is assumed in its "
-    "place; every corrected figure is as right as that guess. Swaps of positions in a share of the "
-    "sessions would measure it. All pairs with bounds (--bias all-pairs:unjoined=bounds) assume no "
-    "curve.",
+    "This log cannot measure its position bias: {why:stopped} The curve {curve} is assumed "
+    "instead, and every corrected figure depends on it. Swaps of positions in a share of the "
+    "sessions would measure the bias. All pairs with bounds (--bias all-pairs:unjoined=bounds) "
+    "assume no curve.",
 )
 BIAS_GIVEN = note("run.bias-given", "the curve was given")()
 BIAS_ENDS_EARLY = warning(
     "run.bias-ends-early",
-    "The bias is known for positions 1..{known} of {depth}: what was shown below is left out of "
+    "The bias is known for positions 1..{known} of {depth}: impressions below are left out of "
     "training and evaluation. All pairs with bounds (--bias all-pairs:unjoined=bounds) assume no "
     "curve.",
 )
@@ -62,12 +62,12 @@ ESTIMATOR_FAILED = warning(
 )
 CURVE_OF_ALL = note(
     "run.curve-of-all",
-    "The curve was estimated on all sessions, those that rankers are judged by among them.",
+    "The curve was estimated on all sessions, including those that judge the rankers.",
 )()
 BIAS_FROM_ALL_QUERIES = warning(
     "run.bias-from-all-queries",
-    "The bias was estimated on all queries, those held out for evaluation too: without them the "
-    "log is too small for it. Intervals are a little too narrow for that.",
+    "The bias was estimated on all queries, including those held out for evaluation, because the "
+    "log is too small without them. Intervals are a little too narrow.",
 )()
 
 

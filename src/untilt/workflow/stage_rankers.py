@@ -57,18 +57,18 @@ from untilt.workflow.stage_read import PARTS, Data, Judged, as_clicks
 
 FEWER_THAN_CHOSEN = warning(
     "run.fewer-trees",
-    "For the time limit of {limit} rankers have {trees} trees in place of as many as held-out "
-    "queries would choose.",
+    "To meet the time limit of {limit}, rankers have {trees} trees instead of a number chosen on "
+    "held-out queries.",
 )
 
 FEWER_TREES = warning(
     "run.fewer-trees",
-    "For the time limit of {limit} rankers have {trees} trees in place of {wanted}.",
+    "To meet the time limit of {limit}, rankers have {trees} trees instead of {wanted}.",
 )
 
 DEFAULT_BEATEN = note(
     "run.default-beaten",
-    "The default, {default}, gave way to {chosen}, which is better by {difference:+.4f} {metric}, "
+    "{chosen} replaced the default, {default}: it is better by {difference:+.4f} {metric}, "
     "standard error {std_error:.4f}, p {p_value:.1g} after correction for {tried} comparisons.",
 )
 DEFAULT_KEPT = note(
@@ -78,22 +78,22 @@ DEFAULT_KEPT = note(
 )
 REFIT_LATE = warning(
     "run.refit-late",
-    "The time limit of {limit} left no time to train {system} again on all queries: {file} is the "
+    "There was no time within {limit} to train {system} again on all queries: {file} is the "
     "ranker that was judged, trained on {queries:,} queries.",
 )
 CANDIDATES_DROPPED = warning(
     "run.candidates-dropped",
-    "For the time limit of {limit} these candidates were not trained: {candidates:all}.",
+    "To meet the time limit of {limit}, these candidates were not trained: {candidates:all}.",
 )
 CANDIDATES_LATE = warning(
     "run.candidates-late",
-    "The time limit of {limit} was over before these candidates were trained: {candidates:all}.",
+    "The time limit of {limit} ended before these candidates were trained: {candidates:all}.",
 )
 ONLY_CANDIDATE = note("run.only-candidate", "Only one candidate was trained: {chosen}.")
 REFIT = note(
     "run.refit",
-    "The file {file} is {system}, trained again on all {queries:,} queries; the figures are those "
-    "of the same method, trained without the queries that it was judged by.",
+    "The file {file} is {system}, trained again on all {queries:,} queries. The figures are of "
+    "the same method, trained without the queries that judge it.",
 )
 CANDIDATE_FAILED = warning(
     "run.candidate-failed", "The candidate {candidate} could not be trained: {error}"
@@ -484,10 +484,9 @@ def learned_of(ranker: Any) -> Learned | None:
 
 NO_FEATURES = serious(
     "run.no-features",
-    "This log has no features, so no ranker can be trained that scores new documents or queries; "
-    "features come with --documents TABLE or --features PATTERN. What a run does then "
-    "is to order the documents that were shown often by their own clicks, corrected for position: "
-    "the file order.csv.",
+    "This log has no features, so no ranker for new documents or queries can be trained; give "
+    "features with --documents TABLE or --features PATTERN. The run orders the documents that "
+    "were shown often by their corrected clicks: the file order.csv.",
 )()
 CLICK_MODELS_FAILED = note("run.click-models-failed", "Click models could not be compared: {error}")
 

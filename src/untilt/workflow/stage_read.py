@@ -40,17 +40,17 @@ from untilt.workflow.options import SHARE, RunOptions, SplitBy
 HELD_OUT = note("run.held-out", "Held out for the evaluation: {share:.0%} of the {units}.")
 HELD_OUT_LATEST = note(
     "run.held-out-latest",
-    "Held out for the evaluation: the latest {share:.0%} of the sessions, from {begins} on. The "
-    "rankers that are judged learned from earlier sessions alone; queries may come again.",
+    "The latest {share:.0%} of the sessions are held out for the evaluation, from {begins} on. "
+    "Rankers learned from earlier sessions only; queries may appear in both.",
 )
 FOLDS_SENTENCE = note(
     "run.folds",
-    "All {queries:,} queries count: they are divided into {folds} folds, and the queries of each "
-    "fold are judged by rankers that were trained on the others.",
+    "All {queries:,} queries judge: they are divided into {folds} folds, and rankers trained on "
+    "the other folds are judged on each.",
 )
 SESSIONS_HELD_OUT = warning(
     "run.sessions-held-out",
-    "Only {queries} queries have sessions, so that single sessions are held out in place of whole "
+    "Only {queries} queries have sessions, so single sessions are held out instead of whole "
     "queries: the figures are about these queries, not new ones.",
 )
 

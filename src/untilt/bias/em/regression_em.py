@@ -58,8 +58,8 @@ NO_INTERVAL_FEW_DOCUMENTS = warning(
 )
 NO_INTERVAL_ALL_CLICKED = warning(
     "bias.no-interval-all-clicked",
-    "{share:.0%} of what was shown belongs to documents that are always clicked: their clicks tell "
-    "no position from another, and the curve has no interval",
+    "{share:.0%} of the impressions belong to documents that are always clicked: their clicks do "
+    "not depend on the position, and the curve has no interval",
 )
 FEW_IMPRESSIONS_SENTENCE = warning(
     "bias.few-impressions",

@@ -70,9 +70,9 @@ _FIXES = {
         "grid=(rows, columns) says how large the grid is"
     ),
     "log.bad-context": (
-        "context is a number or text: write a value of its own, such as 'unknown', into the gaps"
+        "context is a number or text: fill the gaps with a value such as 'unknown'"
     ),
-    "log.person-missing": "give it an id of its own, or ⟦pass columns={{'person': None}}⟧",
+    "log.person-missing": "give it another id, or ⟦pass columns={{'person': None}}⟧",
     "log.ranker-missing": "name the system that made the list, or "
     "⟦pass columns={{'ranker': None}}⟧",
     "log.bad-random": (

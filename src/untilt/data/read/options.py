@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from untilt._core.addresses import place
-from untilt._core.declared import Option, as_number
+from untilt._core.declared import EXPERT, READING, Option, as_number
 from untilt.data.limits import DEEPEST
 from untilt.errors import OptionError
 
@@ -34,14 +34,6 @@ def columns_of(pairs: Sequence[str]) -> dict[str, str | None]:
     return mapping
 
 
-def _grid_of(text: str) -> tuple[int, int]:
-    """6x4 as rows and columns."""
-    rows, times, columns = text.lower().partition("x")
-    if not (times and rows.isdecimal() and columns.isdecimal()):
-        raise OptionError(f"--grid takes rows and columns, such as 6x4. Got {text!r} instead.")
-    return int(rows), int(columns)
-
-
 def _check_missing(missing: object) -> None:
     from untilt._core.arrays import check_missing
 
@@ -55,20 +47,22 @@ class RowOptions:
     columns: Annotated[
         Mapping[str, str | None] | None,
         Option(
-            "Where a column has another name, as in query_id=srch_id; random=COLUMN is a flag "
-            "for lists shown in random order, person=COLUMN whose session it is. May be repeated.",
+            "The name of a column in your log, as in query_id=srch_id. Further names: random (a "
+            "flag for lists in random order), person (whose session it is). May be repeated.",
             flag="--column", metavar="NAME=COLUMN", typed=list[str], parse=columns_of,
+            panel=READING,
             must="map our names to yours, such as {'query_id': 'srch_id'}",
         ),
     ] = None  # fmt: skip
     on_bad: Annotated[
-        Literal["raise", "drop"], Option("Refuse a log with bad rows, or drop and count them.")
+        Literal["raise", "drop"],
+        Option("Refuse a log with bad rows, or drop and count them.", panel=READING),
     ] = "raise"
     positions_from: Annotated[
         Literal[0, 1] | None,
         Option(
-            "0 where the positions of the log count from 0.",
-            metavar="0|1", typed=int, least=0, most=1, must="be 0 or 1",
+            "The number of the first position in the log (default: 1).",
+            metavar="0|1", panel=READING, typed=int, least=0, most=1, must="be 0 or 1",
             hint="Positions that begin elsewhere are those of a page further down: number them "
             "through.",
         ),
@@ -82,9 +76,6 @@ class ClickOptions(RowOptions):
     grid: Annotated[
         tuple[int, int] | None,
         Option(
-            "The size of the grid of a log with columns row and column (6x4), where it is larger "
-            "than what the log shows.",
-            metavar="ROWSxCOLUMNS", typed=str, parse=_grid_of,
             must="be (rows, columns), such as (6, 4)",
             plain=lambda grid: tuple(grid) if isinstance(grid, list) else grid,
         ),
@@ -92,9 +83,9 @@ class ClickOptions(RowOptions):
     sample_queries: Annotated[
         float | None,
         Option(
-            "Read about this share of the queries (0.1), with all their sessions: for a log that "
-            "does not fit into memory.",
-            metavar="SHARE", must="be a share above 0 and at most 1",
+            "Read only about this share of the queries, with all their sessions, when the log does "
+            "not fit into memory (default: all).",
+            metavar="SHARE", panel=EXPERT, must="be a share above 0 and at most 1",
             fits=lambda share: 0 < share <= 1,
         ),
     ] = None  # fmt: skip
@@ -121,17 +112,18 @@ class FeatureOptions:
     features: Annotated[
         Features,
         Option(
-            "Feature columns, in the log or in --documents: names and patterns such as 'f_*', "
-            "with commas between them. May be repeated.",
-            metavar="PATTERN", typed=list[str],
+            "Feature columns of the log or of --documents: names and patterns such as 'f_*', "
+            "separated by commas (default: all columns of numbers). May be repeated.",
+            metavar="PATTERN", typed=list[str], panel=READING,
             must="be names or patterns of columns, or a function of the name",
         ),
     ] = None  # fmt: skip
     missing: Annotated[
         float | Literal["keep"] | None,
         Option(
-            "What a missing feature counts as, or keep for trees; else it is a bad row.",
-            metavar="VALUE|keep", typed=str, parse=as_number, check=_check_missing,
+            "The value of a missing feature; keep: trees learn from the gap (default: a missing "
+            "feature is a bad row).",
+            metavar="VALUE|keep", panel=READING, typed=str, parse=as_number, check=_check_missing,
         ),
     ] = None  # fmt: skip
 
@@ -144,7 +136,7 @@ class DocumentOptions(FeatureOptions):
         Any,
         Option(
             "A table with the features of each document: query_id, doc_id, then numbers.",
-            metavar="TABLE", typed=Path, more={"parser": place},
+            metavar="TABLE", typed=Path, panel=READING, more={"parser": place},
         ),
     ] = None  # fmt: skip
 

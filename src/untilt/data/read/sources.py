@@ -250,8 +250,8 @@ def chosen_table(file: str, table: object, names: Iterable[str]) -> str:
         hint = did_you_mean(chosen, known) if isinstance(chosen, str) else ""
         raise OptionError(
             f"which table of {file!r}? Got {table!r}; it holds: {listed}.{hint} "
-            f"⟦Pass ({file!r}, 'table name')|Name it: --table NAME, or of the documents "
-            "--documents-table NAME⟧."
+            f"⟦Pass ({file!r}, 'table name')|Name it: --table NAME, or --table "
+            "documents=NAME for --documents⟧."
         )
     return chosen
 

@@ -28,7 +28,7 @@ from untilt.weighting.tables import Balanced
 
 STACKED_SENTENCE = note(
     "training.stacked",
-    "held-out clicks weigh what clicks say with {clicks:.0%} and the old ranker with "
+    "held-out clicks give corrected clicks a weight of {clicks:.0%} and the old ranker "
     "{old_ranker:.0%}; {unshown:.0%} of the candidates were never shown",
 )
 NO_CLICKS = warning(
@@ -94,8 +94,8 @@ class AutoChoice:
     "objective", "auto", options={"weighting": "auto"},
     title="Stacked learner", order=35, cost=5.0, drop=100, needs=("bias",),
     choose=("train", "select", "run", "usual"), public=False,
-    note="boosted trees on what clicks say and on what the old ranker knew, weighed by held-out "
-    "clicks",
+    note="boosted trees on corrected clicks and on what the old ranker knew, weighed on held-out "
+         "clicks",
 )  # fmt: skip
 @dataclass(frozen=True)
 class StackedRanker:

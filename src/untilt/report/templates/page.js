@@ -8,6 +8,12 @@
   const enliven = (figure) => {
     const spec = JSON.parse(figure.querySelector(":scope > script").textContent);
     const live = figure.querySelector(".live");
+    // A chart that is folded away has no width: it is drawn when it is opened.
+    const folded = figure.closest("details.folded:not([open])");
+    if (folded) {
+      folded.addEventListener("toggle", () => enliven(figure), { once: true });
+      return null;
+    }
     return vegaEmbed(live, spec, options).then(() => figure.classList.add("is-live"));
   };
   Promise.all(Array.from(document.querySelectorAll("figure[data-chart]"), enliven)).then(
