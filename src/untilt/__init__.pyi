@@ -92,11 +92,11 @@ from untilt.exports.format import check_export as check_export
 from untilt.exports.format import export_model as export_model
 from untilt.exports.judgments import Judgments as Judgments
 from untilt.exports.judgments import click_judgments as click_judgments
-from untilt.labels.estimate import estimate_labels as estimate_labels
-from untilt.labels.graded import Grades as Grades
-from untilt.labels.graded import ask_judge as ask_judge
-from untilt.labels.graded import read_labels as read_labels
-from untilt.labels.plan import plan_labels as plan_labels
+from untilt.evaluation.labels.estimate import estimate_labels as estimate_labels
+from untilt.data.grades import Grades as Grades
+from untilt.data.grades import ask_judge as ask_judge
+from untilt.data.grades import read_labels as read_labels
+from untilt.evaluation.labels.plan import plan_labels as plan_labels
 from untilt.metrics.metric import ARP as ARP
 from untilt.metrics.metric import DCG as DCG
 from untilt.metrics.metric import MAP as MAP

@@ -42,8 +42,8 @@ from untilt._core.statistics import (
 from untilt.errors import OptionError
 from untilt.evaluation.systems import Systems, named_systems
 from untilt.facts import Fact, note, warning
-from untilt.labels.graded import Grades
-from untilt.labels.lists import (
+from untilt.data.grades import Grades
+from untilt.evaluation.labels.lists import (
     Candidates,
     Data,
     Graded,
@@ -57,7 +57,7 @@ from untilt.labels.lists import (
     prediction,
     scores_of,
 )
-from untilt.labels.plan import probabilities
+from untilt.evaluation.labels.plan import probabilities
 from untilt.metrics.metric import Metric, parse_metric, values_per_list
 from untilt.views import Entries, Section, Table, View
 

@@ -20,7 +20,7 @@ from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError
 from untilt.evaluation.judged import Predicts
 from untilt.evaluation.systems import LoggedOrder
-from untilt.labels.graded import Grades
+from untilt.data.grades import Grades
 from untilt.metrics.metric import BINARY, EACH_GAIN, EXPONENTIAL, ONE, Metric
 
 Data = ClickLog | JudgedLists

@@ -23,8 +23,8 @@ from untilt._core.random import Seed, generator
 from untilt._core.statistics import check_level, normal_quantile
 from untilt.errors import OptionError, check_choice
 from untilt.evaluation.systems import Systems, named_systems
-from untilt.labels.graded import Drawn, Grades
-from untilt.labels.lists import (
+from untilt.data.grades import Drawn, Grades
+from untilt.evaluation.labels.lists import (
     Candidates,
     Data,
     candidates,
