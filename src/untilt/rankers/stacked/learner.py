@@ -26,7 +26,7 @@ from untilt.bias.contextual.curves import ContextualCurve
 from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
 from untilt.data.grades import Grades
-from untilt.objectives.graded import Judge, Observed
+from untilt.objectives.graded import Judge
 from untilt.objectives.hierarchical import ClickCells, HierarchyFit, fit_hierarchy
 from untilt.objectives.losses import sigmoid
 from untilt.rankers.learning_data import QUERY_WEIGHTS, TrainingLists
@@ -95,9 +95,11 @@ def fit_stacked(
     """All parts, their weights, and the booster to serve."""
     rows = rows_of(log, lists, training.seed)
     cells = cells_of(log, bias, rows.document[: rows.n_shown])
-    known = None if labels is None else graded_logits(log, cells, rows.document, labels)
-    if known is not None:
-        cells = replace(cells, grades=known.logits[:, : rows.n_shown])
+    judges: tuple[Judge, ...] = ()
+    if labels is not None:
+        grades, judges = graded_logits(log, cells, rows.document, labels)
+        rows, grades = rows.with_evidence(grades, grades[1] > 0)
+        cells = replace(cells_of(log, bias, rows.document[: rows.n_shown]), grades=grades)
     fold = folds_of(rows.query, None, training.seed)
     coarse = replace(training.boosting, params={"max_bin": MOST_BINS, **training.boosting.params})
     folds = FoldTraining(rows.features, fold, coarse)
@@ -111,7 +113,7 @@ def fit_stacked(
     fit = stack(cells, columns[: rows.n_shown], r)
     weights = fit.weights[1:]
     A = columns @ weights
-    mu = posterior(fit, rows, A, known)
+    mu = posterior(fit, rows, A)
     traffic = traffic_of(log, rows, training.lambdas.query_weight)
     B = order_part(mu, traffic, rows.query, folds, x.tried.best)
     to_A, to_B = _inverse_std(A), _inverse_std(B.scores)
@@ -131,7 +133,7 @@ def fit_stacked(
             [each for part, weight in parts.values() for each in part.parts(weight)],
             line.trees(k_s, rows.features) if k_s > 0 else [],
         ),
-        judges=() if known is None else known.judges,
+        judges=judges,
     )
 
 
@@ -152,15 +154,10 @@ def stack(cells: ClickCells, columns: FloatArray, r: float) -> HierarchyFit:
     )
 
 
-def posterior(
-    fit: HierarchyFit, rows: PartRows, A: FloatArray, known: Observed | None = None
-) -> FloatArray:
+def posterior(fit: HierarchyFit, rows: PartRows, A: FloatArray) -> FloatArray:
     """mu: relevance after clicks and grades, with A as what is known before them."""
-    eta, n = fit.weights[0] + A + fit.effects.query[rows.query], rows.n_shown
-    eta[:n] += fit.effects.document
-    if known is not None:
-        value, precision = known.logits[:, n:]
-        eta[n:] += (value - eta[n:]) * (1 - 1 / (1 + fit.model.v * precision))
+    eta = fit.weights[0] + A + fit.effects.query[rows.query]
+    eta[: rows.n_shown] += fit.effects.document
     return sigmoid(eta)
 
 
