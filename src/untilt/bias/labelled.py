@@ -12,8 +12,7 @@ reliability. So h_i is the mean over what eta can be given the grade and the pla
 
     eta_i | l_i ~ N(m_i + R_i (l_i - m_i), s_i^2 (1 - R_i)),   R_i = s_i^2 / (s_i^2 + tau^2 / J_i),
 
-with m_i, s_i^2 the mean and variance of eta at the mean log rank of the document (cubic and linear
-in it), and J_i judges. tau^2 is half the mean squared difference of two judges of one document,
+with m_i, s_i^2 the mean and variance of eta at the mean log rank of the document, and J_i judges. tau^2 is half the mean squared difference of two judges of one document,
 after each judge's leniency. Errors leave out groups of queries and fit all of it again.
 """
 
@@ -58,6 +57,7 @@ FAIR = note(
 GROUPS, FEWEST_QUERIES, FEWEST_CLICKS = 20, 10, 10
 LEAST_RELIABILITY = 0.5  # assumed where nothing tells it
 WEAK = 0.3  # intervals of a factor of 4, and 91% coverage, in the toy of the design
+ENOUGH = 10.0  # documents at a position that count as much as a smooth curve over positions
 # Of normal priors of a, b and c, which hold them where clicks say nothing.
 SPREADS = np.array([4.0, 2.0, 0.3])
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
@@ -222,12 +222,17 @@ def _noise(sample: Sample) -> float | None:
 
 def _prior(sample: Sample) -> tuple[FloatArray, FloatArray]:
     """(documents,) mean of the grades at each one's rank, and their variance around it."""
-    x, y = sample.rank, sample.grade
-    X = np.vander(x, min(4, len(np.unique(x))))
-    mean = X @ np.linalg.lstsq(X, y, rcond=None)[0]
-    squares, X = (y - mean) ** 2, np.vander(x, 2)
-    spread = X @ np.linalg.lstsq(X, squares, rcond=None)[0]
-    return mean, np.maximum(spread, 0.2 * max(float(squares.mean()), 1e-9))
+    mean = _by_rank(sample.rank, sample.grade, 3)
+    squares = (sample.grade - mean) ** 2
+    return mean, np.maximum(_by_rank(sample.rank, squares, 1), 0.05 * squares.mean() + 1e-9)
+
+
+def _by_rank(rank: FloatArray, y: FloatArray, degree: int) -> FloatArray:
+    """A polynomial, and the mean of the rest at each position as far as documents tell."""
+    X = np.vander(rank, 1 + min(degree, len(np.unique(rank)) - 1))
+    found: FloatArray = X @ np.linalg.lstsq(X, y, rcond=None)[0]
+    at = np.round(np.exp(rank)).astype(np.int64)
+    return found + (sum_by(at, y - found) / (np.bincount(at) + ENOUGH))[at]
 
 
 def _reliability(sample: Sample, tau2: float) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -34,6 +34,9 @@ def bias(
     relevance: str | None = option(
         None, "How EM models relevance (EM only).", metavar="features|counts|network"
     ),
+    labels: Path | None = option(
+        None, "Grades of documents, for clicks-by-grade.", metavar="FILE"
+    ),
     context: list[str] | None = arguments.CONTEXT,
     seed: int | None = option(None, "Of what is drawn at random (EM only).", min=0),
     depth: int | None = option(None, "Positions 1..depth only.", min=1),
@@ -63,11 +66,15 @@ def bias(
     "swap:2-5" for two positions exchanged, "base" for no swap. A flag for random order:
     [bold]--column random=random_bool[/bold]. Other names: [bold]--option ranker=NAME[/bold].
 
+    By grades of some documents: [bold]untilt bias clicks.parquet --labels grades.csv[/bold]
+
     A curve for each device: [bold]untilt bias clicks.parquet --context device[/bold]
 
     Which one suits the log: [bold]untilt audit clicks.parquet[/bold]
     """
-    given = {"pivot": pivot, "within": within, "relevance": relevance, "seed": seed, "depth": depth}
+    given: dict[str, Any] = {"pivot": pivot, "within": within, "relevance": relevance, "seed": seed, "depth": depth}
+    given["labels"] = None if labels is None else str(labels)
+    method = _needing("labels") if labels is not None and method == "auto" else method
     options = {name: value for name, value in given.items() if value is not None}
     arguments.check_out(out)
     arguments.check_plots(plot)
@@ -113,15 +120,15 @@ def _check_context(method: str, context: list[str] | None) -> None:
             "the log, such as --context device."
         )
     if context and not needed and method != "auto":
-        other = _contextual()
+        other = _needing("context")
         raise OptionError(
             f"--method {method} has no use for --context. Leave it out, or take --method {other}."
         )
 
 
-def _contextual() -> str:
-    """The method that needs a context."""
-    return next(each.name for each in catalog.methods("bias") if "context" in each.needs)
+def _needing(what: str) -> str:
+    """The method that needs this."""
+    return next(each.name for each in catalog.methods("bias") if what in each.needs)
 
 
 def _named(method: str) -> "type[BiasEstimator]":
@@ -146,7 +153,7 @@ def _advised(
         out.points([fact])
     if advice.context:
         lists = lists_by_context(log, advice.estimator)
-        return _named(_contextual()), options, log if lists is None else lists
+        return _named(_needing("context")), options, log if lists is None else lists
     out.record(why=advice.why)
     if not advice.estimator:
         raise IdentifiabilityError(

@@ -94,6 +94,11 @@ EVIDENCE: Mapping["BiasKind", Evidence] = {
         "relevant.",
         serious("run.if-evidence", "if the features explain what is relevant")(),
     ),
+    "labels": Evidence(
+        "It was measured on documents of the same grade: it is right only if judges err alike "
+        "wherever a document was shown.",
+        serious("run.if-evidence", "if judges err alike wherever a document was shown")(),
+    ),
     "given": Evidence("It was given to the run, not estimated by it."),
     "assumed": Evidence(
         "It is a guess: this log cannot tell its position bias. Every corrected figure is as right "

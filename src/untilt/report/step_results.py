@@ -39,7 +39,7 @@ JUDGED_PART = warning(
 Verdict = Literal["better", "worse", "undecided", "cannot tell"]
 BiasKind = Literal[
     "experiment", "randomised", "in turn", "versions", "harvested", "modelled", "given", "assumed",
-    "measured", "propensities",
+    "measured", "propensities", "labels",
 ]  # fmt: skip
 
 
