@@ -36,8 +36,15 @@ def with_a_curve():
         ranker = record.kind == "ranker" and "weighting" not in record.takes
         along = ranker and "bias_" in vars(record.load()).get("__annotations__", {})
         elsewhere = record.name in catalog.names("bias")
-        if own and "labels" not in record.needs and (
-            record.kind in ("bias", "evaluator") or learned or joint or (along and not elsewhere)
+        if (
+            own
+            and "labels" not in record.needs
+            and (
+                record.kind in ("bias", "evaluator")
+                or learned
+                or joint
+                or (along and not elsewhere)
+            )
         ):
             yield record.kind, record.name
 

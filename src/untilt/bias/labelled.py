@@ -23,7 +23,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
-from untilt._core.statistics import effective_units, student_quantile
+from untilt._core.statistics import effective_units
 from untilt.bias.curve import POSITION_BASED, PositionBias
 from untilt.bias.estimator import BiasEstimator, counts_to
 from untilt.bias.log_ratios import Uncertainty, from_log_ratios

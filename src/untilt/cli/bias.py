@@ -34,9 +34,7 @@ def bias(
     relevance: str | None = option(
         None, "How EM models relevance (EM only).", metavar="features|counts|network"
     ),
-    labels: Path | None = option(
-        None, "Grades of documents, for clicks-by-grade.", metavar="FILE"
-    ),
+    labels: Path | None = option(None, "Grades of documents, for clicks-by-grade.", metavar="FILE"),
     context: list[str] | None = arguments.CONTEXT,
     seed: int | None = option(None, "Of what is drawn at random (EM only).", min=0),
     depth: int | None = option(None, "Positions 1..depth only.", min=1),
@@ -72,7 +70,13 @@ def bias(
 
     Which one suits the log: [bold]untilt audit clicks.parquet[/bold]
     """
-    given: dict[str, Any] = {"pivot": pivot, "within": within, "relevance": relevance, "seed": seed, "depth": depth}
+    given: dict[str, Any] = {
+        "pivot": pivot,
+        "within": within,
+        "relevance": relevance,
+        "seed": seed,
+        "depth": depth,
+    }
     given["labels"] = None if labels is None else str(labels)
     method = _needing("labels") if labels is not None and method == "auto" else method
     options = {name: value for name, value in given.items() if value is not None}

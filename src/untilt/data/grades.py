@@ -114,7 +114,9 @@ def find_pairs(given: Any, query_id: AnyArray, doc_id: AnyArray) -> IntArray:
 
     given : has `query_id` and `doc_id`. Of equal pairs the last one counts
     """
-    wanted = list(zip(map(str, given.query_id.tolist()), map(str, given.doc_id.tolist()), strict=True))
+    wanted = list(
+        zip(map(str, given.query_id.tolist()), map(str, given.doc_id.tolist()), strict=True)
+    )
     at = dict.fromkeys(wanted, -1)
     pairs = zip(map(str, query_id.tolist()), map(str, doc_id.tolist()), strict=True)
     at |= {pair: row for row, pair in enumerate(pairs) if pair in at}

@@ -227,6 +227,7 @@ LESS_CLIPPING = _first("First judge with a lower ⟦clip|--clip⟧.")
 EACH_LIST = _first("First order each list on its own (⟦among='list'⟧).")
 _REMEDIES = {
     "estimate.automatic-clicks": PAGE_CLICKS,
+    "run.labels-disagree": _first("First measure the position bias by swaps, or grade more."),
     "run.floor-no-interval": _first("First measure the position bias by swaps."),
     "run.floor-harvested": _first(
         "First take the curve of the experiment (⟦bias='auto'|--bias auto⟧)."

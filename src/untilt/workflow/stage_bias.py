@@ -73,7 +73,9 @@ BIAS_FROM_ALL_QUERIES = warning(
 
 def estimators() -> tuple[str, ...]:
     """The names of the estimators that need nothing but the log."""
-    return tuple(each.name for each in catalog.methods("bias") if not {"context", "labels"} & {*each.needs})
+    return tuple(
+        each.name for each in catalog.methods("bias") if not {"context", "labels"} & {*each.needs}
+    )
 
 
 def bias_choice(given: Any) -> AskedEstimator | Examination | Literal["auto"]:

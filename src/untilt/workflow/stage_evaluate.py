@@ -20,15 +20,17 @@ from untilt.catalog import record_of
 from untilt.data.clicklog import ClickLog
 from untilt.data.layout import ranks_of
 from untilt.data.slates import Slates, slates_of, slot_discounts
+from untilt.errors import OptionError
 from untilt.evaluation.by_default import MOST_UNTESTED, queries_with_evidence, untested_share
 from untilt.evaluation.clip_curve import ClipCurve, clip_curve, clip_curve_evaluator
 from untilt.evaluation.estimate import IF_EVIDENCE, estimate
+from untilt.evaluation.labels.estimate import beside_clicks
 from untilt.evaluation.null_tests import null_tests
 from untilt.evaluation.pool import parse_evaluator
 from untilt.evaluation.results import Estimates
 from untilt.evaluation.step import STEPS, SafeStep, live_rankers, safe_step, whole_step
 from untilt.evaluation.systems import shown
-from untilt.facts import Fact
+from untilt.facts import Fact, warning
 from untilt.rankers.trees.stepped import can_step
 from untilt.report import step_results
 from untilt.selection.fitting import CandidateStore
@@ -124,6 +126,7 @@ def changed_queries(log: ClickLog, scores: FloatArray) -> tuple[step_results.Cha
     return tuple(examples)
 
 
+GRADES_UNUSED = warning("run.grades-unused", "the grades are not used: {why}")
 LEAST_EFFECTIVE = 0.1  # clicks of equal weight, as a share of the clicks
 
 
@@ -257,6 +260,15 @@ def evaluate_scores(
     assert estimates.inputs is not None
     clips = estimates.inputs.evaluator.takes("clip")
     production = test.take(baseline_lists(test, options.baseline))
+    labels, systems = None, {SHOWN: shown, chosen: scores[chosen]}
+    if options.grades is not None:
+        curve = estimates.inputs.bias
+        try:
+            labels = beside_clicks(
+                test, systems, options.grades, options.metric, curve, options.level
+            )
+        except OptionError as error:  # such as grades of other queries
+            estimates = replace(estimates, warnings=(*estimates.warnings, GRADES_UNUSED(why=error)))
     return step_results.HeldOut.of(
         estimates,
         chosen,
@@ -282,6 +294,7 @@ def evaluate_scores(
         },
         changed=changed_queries(production, scores[chosen]),
         step=step,
+        labels=labels,
         **more,
     )
 

@@ -16,11 +16,11 @@ from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, sum_b
 from untilt._core.feature_table import predicted
 from untilt._core.portable import Portable
 from untilt.data.clicklog import ClickLog
+from untilt.data.grades import Grades, find_pairs
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError
 from untilt.evaluation.judged import Predicts
 from untilt.evaluation.systems import LoggedOrder
-from untilt.data.grades import Grades, find_pairs
 from untilt.metrics.metric import BINARY, EACH_GAIN, EXPONENTIAL, ONE, Metric
 
 Data = ClickLog | JudgedLists
