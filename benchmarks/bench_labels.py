@@ -52,7 +52,9 @@ class Drawn:
         told = {"leaning": 0.6 * g + lean + 0.5, "adversarial": 4 - g}.get(kind, g)
         return np.clip(np.round(told + error), 0, 4)
 
-    def grades(self, rows: Any, value: Any, plan: Any = None, judge: Any = None) -> ut.labels.Grades:
+    def grades(
+        self, rows: Any, value: Any, plan: Any = None, judge: Any = None
+    ) -> ut.labels.Grades:
         p, drawn = (None, None) if plan is None else (plan.probability, plan.drawn)
         return ut.labels.Grades(rows // N, rows, value, judge, p, drawn)
 
@@ -142,9 +144,7 @@ def curves(runs: int) -> list[dict[str, Any]]:
             for seed in range(runs):
                 world = drawn(place, 1000 + seed)
                 alone = kind.startswith("good, ")
-                rows = world.random.choice(
-                    len(world.grade), len(world.grade) // 2, replace=False
-                )
+                rows = world.random.choice(len(world.grade), len(world.grade) // 2, replace=False)
                 again = rows[:0] if alone else rows[: len(rows) // 3]
                 both = np.r_[rows, again]
                 first, second = (world.judged(kind.partition(",")[0]) for _ in range(2))
@@ -196,9 +196,7 @@ def learners(seeds: int) -> list[dict[str, Any]]:
                 row = np.sort(random.choice(len(train), n, replace=False))
                 grade = np.maximum(np.round(train.labels[row] + random.normal(0, 1, n)), 0)
                 log = world.log
-                labels = ut.labels.Grades(
-                    log.query_id[log.doc_query[row]], log.doc_id[row], grade
-                )
+                labels = ut.labels.Grades(log.query_id[log.doc_query[row]], log.doc_id[row], grade)
                 rows.setdefault(f"clicks and {n}", []).append(learner(world, labels).mean())
                 query = log.doc_query[row]
                 lists = ut.JudgedLists(
@@ -239,16 +237,20 @@ def clara2(path: Path) -> list[dict[str, Any]]:
         "AllPairs": ut.AllPairs().fit(log).bias_,
         "TrustEM": ut.TrustEM(relevance="counts").fit(log).bias_,
     }
-    rate = log.ctr_by_position().rate
-    return [
-        {
+    rate, places = log.ctr_by_position().rate, (2, 5, 10)
+    found: list[dict[str, Any]] = []
+    for name, curve in made.items():
+        known = [k for k in places if k <= curve.depth]
+        ends = [k for k in known if curve.has_interval]
+        found.append({
             "curve": name, "depth": int(curve.depth), "status": str(curve.status),
-            **{f"theta_{k}": float(curve.examination[k - 1]) for k in (2, 5, 10) if k <= curve.depth},
-            **{f"interval_{k}": [float(curve.low[k - 1]), float(curve.high[k - 1])]
-               for k in (2, 5, 10) if k <= curve.depth and curve.has_interval},
-        }
-        for name, curve in made.items()
-    ] + [{"curve": "click rate", **{f"theta_{k}": float(rate[k - 1] / rate[0]) for k in (2, 5, 10)}}]  # fmt: skip
+            **{f"theta_{k}": float(curve.examination[k - 1]) for k in known},
+            **{f"interval_{k}": [float(curve.low[k - 1]), float(curve.high[k - 1])] for k in ends},
+        })  # fmt: skip
+    return [
+        *found,
+        {"curve": "click rate", **{f"theta_{k}": rate[k - 1] / rate[0] for k in places}},
+    ]
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from untilt.errors import IdentifiabilityError, OptionError
 from untilt.facts import codes
 
 DEPTH = 4
-# What needs more than a log is asked for differently: tests/bias/test_contextual.py, test_labelled.py.
+# What needs more than a log has its own tests: tests/bias/test_contextual.py, test_labelled.py.
 ESTIMATORS = [
     record for record in catalog.methods("bias") if not {"context", "labels"} & {*record.needs}
 ]

@@ -12,8 +12,9 @@ reliability. So h_i is the mean over what eta can be given the grade and the pla
 
     eta_i | l_i ~ N(m_i + R_i (l_i - m_i), s_i^2 (1 - R_i)),   R_i = s_i^2 / (s_i^2 + tau^2 / J_i),
 
-with m_i, s_i^2 the mean and variance of eta at the mean log rank of the document, and J_i judges. tau^2 is half the mean squared difference of two judges of one document,
-after each judge's leniency. Errors leave out groups of queries and fit all of it again.
+with m_i, s_i^2 the mean and variance of eta at the mean log rank of the document, and J_i judges.
+tau^2 is half the mean squared difference of two judges of one document, after each judge's
+leniency. Errors leave out groups of queries and fit all of it again.
 """
 
 import os
@@ -103,7 +104,8 @@ class ClicksByGrade(BiasEstimator):
         most = (1 - LEAST_RELIABILITY) * float(np.mean(_prior(sample)[1]))
         ends = [self._of(sample, each) for each in (0.0, most)]
         (z, S), (z1, S1) = ((np.log(e.examination), e.covariance) for e in ends)
-        assert S is not None and S1 is not None
+        assert S is not None
+        assert S1 is not None
         apart = (z1 - z) / 2
         between = np.exp((z + z1) / 2)
         return replace(

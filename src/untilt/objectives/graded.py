@@ -27,8 +27,8 @@ FEWEST = 30  # graded documents of a judge; those with fewer count as one judge
 
 JUDGE = note(
     "labels.judge",
-    "{name}: a grade is intercept {intercept:.2f} + slope {slope:.2f} times the logit of relevance, "
-    "with noise {noise:.2f} ({graded:,} documents)",
+    "{name}: a grade is {intercept:.2f} + {slope:.2f} times the logit of relevance, with noise "
+    "{noise:.2f} ({graded:,} documents)",
 )
 
 

@@ -115,11 +115,12 @@ class Ranker(BaseEstimator, Saved):
         groups : (rows,) the query of each row, in any order; scikit-learn's name for it
         valid : held-out data, for rankers that stop early or choose a parameter by it
         """
-        graded = labels if isinstance(labels, Grades) else None
-        lists = self._checked(data, labels if graded is None else None, groups)
-        more: dict[str, Any] = {} if graded is None else {"labels": graded}
+        more: dict[str, Any] = {}
         takes = signature(self._fit).parameters
-        if graded is not None and "labels" not in takes:
+        if isinstance(labels, Grades):
+            labels, more["labels"] = None, labels
+        lists = self._checked(data, labels, groups)
+        if more and "labels" not in takes:
             raise OptionError(f"{type(self).__name__} learns from no grades. Leave labels out.")
         if valid is not None:
             if "valid" not in takes:
@@ -128,8 +129,8 @@ class Ranker(BaseEstimator, Saved):
             more["valid"] = self._numbered(valid)
         with one_blas_thread:
             self._fit(lists, **more)
-        if graded is not None:
-            self.summary_["grades"] = len(graded)
+        if "labels" in more:
+            self.summary_["grades"] = len(more["labels"])
         self._remember(lists, valid)
         return self
 

@@ -255,20 +255,20 @@ def evaluate_scores(
         if step.rankers:
             options = replace(options, baseline=(step.rankers[0].name,))
             estimates = estimated(test, {SHOWN: shown, **scores}, bias, options, clip)
+    labels = None
+    if options.grades is not None:
+        systems: Any = {SHOWN: shown, chosen: scores[chosen]}
+        try:
+            labels = beside_clicks(
+                test, systems, options.grades, options.metric, bias, options.level
+            )
+        except OptionError as error:  # such as grades of other queries
+            told = (*told, GRADES_UNUSED(why=str(error)))
     if told:
         estimates = replace(estimates, warnings=(*told, *estimates.warnings))
     assert estimates.inputs is not None
     clips = estimates.inputs.evaluator.takes("clip")
     production = test.take(baseline_lists(test, options.baseline))
-    labels, systems = None, {SHOWN: shown, chosen: scores[chosen]}
-    if options.grades is not None:
-        curve = estimates.inputs.bias
-        try:
-            labels = beside_clicks(
-                test, systems, options.grades, options.metric, curve, options.level
-            )
-        except OptionError as error:  # such as grades of other queries
-            estimates = replace(estimates, warnings=(*estimates.warnings, GRADES_UNUSED(why=error)))
     return step_results.HeldOut.of(
         estimates,
         chosen,

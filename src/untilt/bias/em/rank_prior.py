@@ -91,7 +91,7 @@ class Documents(NamedTuple):
         return ragged.list_of_row(self.query_ptr)
 
     def table(self, eta: FloatArray, alpha: FloatArray, beta: FloatArray) -> FloatArray:
-        """(documents, points) log p(clicks and grades of the document | logit), at several logits."""
+        """(documents, points) log p(clicks and grades of the document | logit at each point)."""
         out = np.zeros(eta.shape)
         _table(len(eta), *self[1:5], alpha, beta, eta, out)
         if self.grades is not None:
