@@ -24,7 +24,10 @@ def of(cell):
 
 
 def with_a_curve():
-    """(kind, name) of every method that gives a curve of examination, and of every evaluator."""
+    """(kind, name) of every method that gives a curve of examination, and of every evaluator.
+
+    What needs labels has benchmarks/bench_labels.py.
+    """
     for record in catalog.methods():
         own = record.home.startswith("untilt.")
         learned = record.kind == "click model" and hasattr(record.load(), "bias_")
@@ -33,8 +36,15 @@ def with_a_curve():
         ranker = record.kind == "ranker" and "weighting" not in record.takes
         along = ranker and "bias_" in vars(record.load()).get("__annotations__", {})
         elsewhere = record.name in catalog.names("bias")
-        if own and (
-            record.kind in ("bias", "evaluator") or learned or joint or (along and not elsewhere)
+        if (
+            own
+            and "labels" not in record.needs
+            and (
+                record.kind in ("bias", "evaluator")
+                or learned
+                or joint
+                or (along and not elsewhere)
+            )
         ):
             yield record.kind, record.name
 

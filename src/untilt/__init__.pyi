@@ -54,6 +54,9 @@ from untilt.cluster.group import tracker as tracker
 from untilt.cluster.part import train_part as train_part
 from untilt.cluster.spark import train_spark as train_spark
 from untilt.data.clicklog import ClickLog as ClickLog
+from untilt.data.grades import Grades as Grades
+from untilt.data.grades import ask_judge as ask_judge
+from untilt.data.grades import read_labels as read_labels
 from untilt.data.judged import JudgedLists as JudgedLists
 from untilt.data.layout import Grid as Grid
 from untilt.data.letor.read_letor import read_letor as read_letor
@@ -82,6 +85,8 @@ from untilt.evaluation.evaluators import PolicyAwareEvaluator as PolicyAwareEval
 from untilt.evaluation.evaluators import SNIPSEvaluator as SNIPSEvaluator
 from untilt.evaluation.judged import WinSameLoss as WinSameLoss
 from untilt.evaluation.judged import evaluate as evaluate
+from untilt.evaluation.labels.estimate import estimate_labels as estimate_labels
+from untilt.evaluation.labels.plan import plan_labels as plan_labels
 from untilt.evaluation.live import first_clicks as first_clicks
 from untilt.evaluation.live import interleaved as interleaved
 from untilt.evaluation.live import team_draft as team_draft
@@ -92,11 +97,6 @@ from untilt.exports.format import check_export as check_export
 from untilt.exports.format import export_model as export_model
 from untilt.exports.judgments import Judgments as Judgments
 from untilt.exports.judgments import click_judgments as click_judgments
-from untilt.labels.estimate import estimate_labels as estimate_labels
-from untilt.labels.graded import Grades as Grades
-from untilt.labels.graded import ask_judge as ask_judge
-from untilt.labels.graded import read_labels as read_labels
-from untilt.labels.plan import plan_labels as plan_labels
 from untilt.metrics.metric import ARP as ARP
 from untilt.metrics.metric import DCG as DCG
 from untilt.metrics.metric import MAP as MAP

@@ -84,9 +84,9 @@ NAMESPACES = {
     "labels": Namespace(
         (),
         {
-            "untilt.labels.estimate": "estimate_labels",
-            "untilt.labels.graded": "Grades ask_judge read_labels",
-            "untilt.labels.plan": "plan_labels",
+            "untilt.evaluation.labels.estimate": "estimate_labels",
+            "untilt.data.grades": "Grades ask_judge read_labels",
+            "untilt.evaluation.labels.plan": "plan_labels",
         },
     ),
     "simulation": Namespace(

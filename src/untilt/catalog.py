@@ -32,7 +32,9 @@ Kind = Literal[
     "weighting", "objective", "bias", "curve", "click model", "ranker", "metric", "evaluator",
     "protocol", "export",
 ]  # fmt: skip
-RestsOn = Literal["", "experiment", "repeated positions", "relevance model", "given"]
+RestsOn = Literal[
+    "", "experiment", "repeated positions", "relevance model", "labels", "given"
+]  # fmt: skip
 
 GROUP = "untilt.methods"
 _ENTRY_POINTS = "*-info/entry_points.txt"
@@ -57,7 +59,7 @@ class Method:
     note : one line for help texts and the report
     reference : key in docs/references.bib
     needs : what must be given: "bias", "trust" (a bias with eps+ and eps-), "features",
-        "relevance", "ranker" (lists that name who made them), "propensity", "context",
+        "relevance", "ranker" (lists that name who made them), "propensity", "context", "labels",
         "feedback" (several label columns), "cut" (a metric that means nothing without its k), "jax"
     takes : options that the command line may pass on, such as "clip"
     aliases : other names that are understood

@@ -14,8 +14,10 @@ from untilt.errors import IdentifiabilityError, OptionError
 from untilt.facts import codes
 
 DEPTH = 4
-# A curve for each context is asked for differently: tests/bias/test_contextual.py.
-ESTIMATORS = [record for record in catalog.methods("bias") if "context" not in record.needs]
+# What needs more than a log has its own tests: tests/bias/test_contextual.py, test_labelled.py.
+ESTIMATORS = [
+    record for record in catalog.methods("bias") if not {"context", "labels"} & {*record.needs}
+]
 ORDERS = {
     "base": [0, 1, 2, 3, 4],
     "swap:1-2": [1, 0, 2, 3, 4],

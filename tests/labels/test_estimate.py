@@ -7,14 +7,14 @@ import pytest
 
 from untilt._core.statistics import Interval
 from untilt.data.clicklog import ClickLog
+from untilt.data.grades import Grades
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError
 from untilt.evaluation.judged import evaluate
+from untilt.evaluation.labels.estimate import estimate_labels, regressed
+from untilt.evaluation.labels.lists import candidates, place_weights
+from untilt.evaluation.labels.plan import draw, plan_labels, probabilities
 from untilt.evaluation.systems import shown
-from untilt.labels.estimate import estimate_labels, regressed
-from untilt.labels.graded import Grades
-from untilt.labels.lists import candidates, place_weights
-from untilt.labels.plan import draw, plan_labels, probabilities
 from untilt.metrics.metric import parse_metric
 
 METRIC = "dcg@10:gain=linear"

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from untilt.data.grades import Grades, ask_judge, read_labels
 from untilt.errors import BadRowsError, ColumnError, FileFormatError, OptionError
-from untilt.labels.graded import Grades, ask_judge, read_labels
 
 
 def test_tables_qrels_and_the_workbench_say_the_same(tmp_path):

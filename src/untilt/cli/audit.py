@@ -180,8 +180,8 @@ def _plan_labels(
     level: float, path: Path | None, seed: int,
 ) -> None:  # fmt: skip
     from untilt.cli.evaluate import load_rankers
+    from untilt.evaluation.labels.plan import plan_labels
     from untilt.evaluation.systems import shown
-    from untilt.labels.plan import plan_labels
 
     if path is None:
         raise OptionError("--labels draws documents to be graded: give --to-grade FILE for them.")

@@ -10,7 +10,7 @@ from untilt._core.progress import progress
 from untilt.catalog import find
 from untilt.cli import arguments
 from untilt.cli.console import Output, attributes
-from untilt.cli.declared import file_option, option, out_option
+from untilt.cli.declared import GRADES, file_option, option, out_option
 from untilt.errors import IdentifiabilityError, OptionError, check_share
 from untilt.evaluation.options import LevelOptions, OldScoreOptions
 from untilt.facts import codes, phrase
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 def bias(
     log: Path | None = arguments.LOG,
     method: str = option("auto", "Estimator: {bias}; auto: the audit chooses."),
+    labels: Path | None = option(
+        None, "Grades of documents, for clicks-by-grade.", metavar="FILE", panel=GRADES
+    ),
     context: list[str] | None = arguments.CONTEXT,
     depth: int | None = option(
         None, "Estimate positions 1..depth only (default: all positions).", min=1
@@ -61,11 +64,15 @@ def bias(
     positions exchanged, "base" for no swap. [bold]--column random=random_bool[/bold] names a flag
     for random order, [bold]--option ranker=NAME[/bold] another ranker.
 
+    By grades of some documents: [bold]untilt bias clicks.parquet --labels grades.csv[/bold]
+
     A curve for each device: [bold]untilt bias clicks.parquet --context device[/bold]
 
     Which estimator suits the log: [bold]untilt audit clicks.parquet[/bold]
     """
-    given = {"pivot": pivot, "seed": seed, "depth": depth}
+    given: dict[str, Any] = {"pivot": pivot, "seed": seed, "depth": depth}
+    given["labels"] = None if labels is None else str(labels)
+    method = _needing("labels") if labels is not None and method == "auto" else method
     options = {name: value for name, value in given.items() if value is not None}
     arguments.check_out(out)
     arguments.check_plots(plot)
@@ -109,15 +116,15 @@ def _check_context(method: str, context: list[str] | None) -> None:
             "the log, such as --context device."
         )
     if context and not needed and method != "auto":
-        other = _contextual()
+        other = _needing("context")
         raise OptionError(
             f"--method {method} has no use for --context. Leave it out, or take --method {other}."
         )
 
 
-def _contextual() -> str:
-    """The method that needs a context."""
-    return next(each.name for each in catalog.methods("bias") if "context" in each.needs)
+def _needing(what: str) -> str:
+    """The method that needs this."""
+    return next(each.name for each in catalog.methods("bias") if what in each.needs)
 
 
 def _named(method: str) -> "type[BiasEstimator]":
@@ -145,7 +152,7 @@ def _advised(
         out.points([fact])
     if advice.context:
         lists = lists_by_context(log, advice.estimator)
-        return _named(_contextual()), options, log if lists is None else lists
+        return _named(_needing("context")), options, log if lists is None else lists
     out.record(why=advice.why)
     if not advice.estimator:
         raise IdentifiabilityError(

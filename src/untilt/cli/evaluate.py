@@ -192,9 +192,9 @@ def by_grades(
     curve: Any, metric: str, level: float,
 ) -> None:  # fmt: skip
     """Values by a sample of grades, with clicks and other judges as predictions."""
+    from untilt.data.grades import read_labels
+    from untilt.evaluation.labels.estimate import estimate_labels
     from untilt.exports.judgments import click_judgments
-    from untilt.labels.estimate import estimate_labels
-    from untilt.labels.graded import read_labels
 
     predictions: dict[str, Any] = {name: read_labels(path) for name, path in predict.items()}
     if curve is not None:

@@ -13,6 +13,7 @@ from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import Baseline, baseline_lists
 from untilt.bias.given import BiasLike, best_cells_first, numbered_for
 from untilt.data.clicklog import ClickLog
+from untilt.data.grades import Grades
 from untilt.data.limits import check_room
 from untilt.data.seen import held_out_part
 from untilt.errors import OptionError, check_choice, check_least
@@ -27,6 +28,7 @@ from untilt.evaluation.by_default import (
 from untilt.evaluation.clip_curve import best_clip, clip_curve_evaluator
 from untilt.evaluation.evaluators import LoggedPropensityEvaluator
 from untilt.evaluation.judged import memory_facts
+from untilt.evaluation.labels.estimate import beside_clicks
 from untilt.evaluation.pool import (
     Among,
     Credit,
@@ -214,6 +216,7 @@ def estimate(
     held_out: bool = False,
     unshown: bool = True,
     assigned: Assigned = "unknown",
+    labels: Grades | None = None,
 ) -> Estimates:
     r"""The value that each system would have had, from clicks on what another one showed.
 
@@ -266,6 +269,8 @@ def estimate(
     unshown : where the log has candidates that nobody was shown, also value each system as if it
         ranked all candidates, under two beliefs about those: `Estimate.unshown`; the formulas are
         in `untilt.evaluation.slots`. False saves the time
+    labels : grades of drawn documents: `Estimates.labels` are the values by them, with the clicks
+        as a prediction of the others (`untilt.labels.estimate_labels`)
     """
     if not isinstance(log, ClickLog):
         raise OptionError(
@@ -352,6 +357,9 @@ def estimate(
     if own is not None:
         estimates = estimates.with_intervals_of(own)
     estimates = _with_untested(estimates, named)
+    if labels is not None:
+        by_labels = beside_clicks(log, named, labels, str(rank_metric), curve, level)
+        estimates = replace(estimates, labels=by_labels)
     unshown = unshown and not by.matches_slots  # nothing is known of a place that it never had
     return _with_unshown(estimates, named, judge, pool) if unshown else estimates
 

@@ -13,6 +13,7 @@ from untilt._core.random import Seed
 from untilt._core.statistics import Interval, MeanEstimate, check_level, holm
 from untilt.errors import OptionError, check_choice, did_you_mean
 from untilt.evaluation.estimate_view import count_text, difference_figure, estimate_sections
+from untilt.evaluation.labels.estimate import LabelEstimates
 from untilt.evaluation.pool import Among, Evaluator
 from untilt.evaluation.propensities import Balance
 from untilt.evaluation.slots import RankMetric
@@ -98,6 +99,8 @@ class Estimates(Entries[Estimate], View):
     intervals these hold too. `balance`: where values rest on logged propensities, whether the log
     agrees with these.
 
+    `labels` are values by a sample of grades, all candidates ranked; None without grades.
+
     `if_nothing` and `if_as_shown` are the same systems ranking *all* candidates of each query, if
     those that nobody was shown are worth nothing, and as much as the shown ones (see
     `untilt.evaluation.slots`); None where the log has no such candidates.
@@ -122,6 +125,7 @@ class Estimates(Entries[Estimate], View):
     balance: Balance | None = None
     if_nothing: "Estimates | None" = None
     if_as_shown: "Estimates | None" = None
+    labels: LabelEstimates | None = None
 
     @property
     def systems(self) -> tuple[str, ...]:
@@ -393,7 +397,7 @@ class Estimates(Entries[Estimate], View):
 
     def view(self) -> list[Section]:
         """Values, and what to beware of."""
-        return estimate_sections(self)
+        return [*estimate_sections(self), *(() if self.labels is None else self.labels.view())]
 
     def notes(self) -> list[str]:
         """All warnings, one a line, those of a system with its name."""

@@ -13,6 +13,9 @@ with alpha, beta the curve of the position bias and z_i minus the mean log rank 
 are few: with 5 sessions for each of 60 queries (mean of 8 logs) its 95% intervals held the truth in
 72% of the documents, these in 96%.
 
+Grades are a further observation of eta_i, with a precision of each judge that clicks tell
+(`untilt.objectives.graded`).
+
 The judgment is the mean of sigmoid(eta_i), its interval holds the middle of the posterior; the
 curve and the prior count as known. A document with few clicks is near what its rank says, or near
 the mean of its query where b is 0; with many it is its corrected rate. Features play no part.
@@ -22,7 +25,7 @@ import csv
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any, Literal
@@ -37,9 +40,11 @@ from untilt.bias.em.rank_prior import Documents, LogitModel, PriorFit, fit_prior
 from untilt.bias.estimator import check_clicks
 from untilt.bias.given import BiasLike, as_position_bias
 from untilt.data.clicklog import ClickLog
+from untilt.data.grades import Grades
 from untilt.errors import OptionError, check_choice
 from untilt.exports.format import plain_name
 from untilt.facts import Fact, note, warning
+from untilt.objectives.graded import JUDGE, Judge, observed
 from untilt.objectives.hierarchical import ClickCells
 from untilt.rankers.validation import cells_of
 
@@ -79,6 +84,7 @@ class Judgments:
     query_id, doc_id : (rows,)
     relevance, low, high : (rows,) mean and interval of the posterior, 0 to 1
     impressions, clicks : (rows,) what they rest on
+    rests_on : (rows,) "clicks", "grades" or "both"
     level : of the intervals
     notes : what they mean, and what to know
     """
@@ -92,6 +98,7 @@ class Judgments:
     clicks: FloatArray
     level: float
     notes: tuple[Fact, ...]
+    rests_on: AnyArray
 
     def __len__(self) -> int:
         return len(self.relevance)
@@ -132,6 +139,7 @@ def click_judgments(
     bias: BiasLike | Literal["joint"] | None = "joint",
     *,
     prior: str = "rank",
+    labels: Grades | None = None,
     level: float = 0.95,
 ) -> Judgments:
     """Posterior relevance of every document that the log shows, with intervals.
@@ -143,6 +151,8 @@ def click_judgments(
         lists in random order alone
     prior : where documents start: "rank", what the ranker of the log thought of them; "query", the
         mean of their query
+    labels : grades of some documents, which then count beside their clicks; documents that nobody
+        was shown are judged by their grades, and start below the last place
     level : of the intervals
     """
     if not 0 < level < 1:
@@ -158,8 +168,20 @@ def click_judgments(
         n, c, rank = (sum_by(log.document, log.row_count * e, log.n_documents)[shown] for e in sums)
         z = np.mean(rank / n) - rank / n
         fit, gain = _fitted(cells, z, prior)
+        judges: tuple[Judge, ...] = ()
+        if labels is not None:
+            found = np.full((2, log.n_documents), np.nan)
+            found[:, shown[cells.order]] = _logits(cells, z, fit.model)
+            grades, judges = observed(labels, log, *found)
+            more = np.setdiff1d(np.flatnonzero(grades[1]), shown)
+            last = np.full(len(more), np.mean(rank / n) - np.log(log.depth + 1))
+            shown, z = np.append(shown, more), np.append(z, last)
+            n, c = (np.append(each, 0 * last) for each in (n, c))
+            cells = replace(cells_of(log, curve, shown), grades=grades[:, shown])
         mean, low, high = _posteriors(cells, z, fit.model, level)
     rows = shown[cells.order]
+    graded = np.zeros(len(rows)) if cells.grades is None else cells.grades[1, cells.order]
+    kind = (n[cells.order] > 0) + 2 * (graded > 0)
     return Judgments(
         query_id=log.query_id[log.doc_query[rows]],
         doc_id=log.doc_id[rows],
@@ -169,7 +191,8 @@ def click_judgments(
         impressions=n[cells.order],
         clicks=c[cells.order],
         level=level,
-        notes=tuple(_notes(log, curve, fit, gain, prior)),
+        notes=(*_notes(log, curve, fit, gain, prior), *(JUDGE(**e._asdict()) for e in judges)),
+        rests_on=np.array(["", "clicks", "grades", "both"])[kind],
     )
 
 
@@ -179,8 +202,9 @@ def click_judgments(
 def documents_of(cells: ClickCells, z: FloatArray) -> Documents:
     """The documents of these cells; `z` (documents,) as the caller numbers them."""
     return Documents(
-        cells.query_ptr, cells.indptr, cells.impressions, cells.clicks, cells.place, z[cells.order]
-    )
+        cells.query_ptr, cells.indptr, cells.impressions, cells.clicks, cells.place, z[cells.order],
+        None if cells.grades is None else cells.grades[:, cells.order],
+    )  # fmt: skip
 
 
 def _fitted(cells: ClickCells, z: FloatArray, prior: str) -> tuple[PriorFit, float]:
@@ -205,6 +229,15 @@ def _posteriors(
     tail = (1 - level) / 2
     low, high = (_sigmoid(_quantile(eta, p, each)) for each in (tail, 1 - tail))
     return np.sum(p * _sigmoid(eta), axis=1), low, high
+
+
+def _logits(cells: ClickCells, z: FloatArray, model: LogitModel) -> FloatArray:
+    """(2, documents) mean and variance of the logit, in the order of cells."""
+    documents = documents_of(cells, z)
+    eta = rank_prior.points_of(documents, cells.alpha, cells.beta)
+    p = rank_prior.posterior(documents, eta, cells.alpha, cells.beta, model).p
+    mean = np.sum(p * eta, axis=1)
+    return np.array([mean, np.sum(p * (eta - mean[:, None]) ** 2, axis=1)])
 
 
 def _sigmoid(x: FloatArray) -> FloatArray:
@@ -305,6 +338,8 @@ def _csv(judgments: Judgments, _: str) -> str:
             for name in ("impressions", "clicks")
         },
     }
+    if np.any(judgments.rests_on != "clicks"):
+        columns["rests_on"] = judgments.rests_on.tolist()
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
     return held.getvalue()

@@ -23,6 +23,9 @@ shrink slowly where readers rarely look. With examination 1/k on 150 places mode
 up to 0.1 after 40 steps. At the mode d log L_q / d offset_i = u_i / v, and H_i / (1 + v H_i) is the
 curvature: what boosting needs. Counts stand for sessions: collapsed clicks give the same as
 repeated ones.
+
+Grades are further observations of eta_i (`untilt.objectives.graded`): with precision w_i and value
+m_i they add -w_i (m_i - eta_i)^2 / 2 to the log-likelihood, and w_i to H_i.
 """
 
 from collections.abc import Sequence
@@ -55,6 +58,8 @@ class ClickCells:
     place : (cells,) where it was shown: index into alpha and beta. A place is a position, or a
         position in one context
     alpha, beta : (places,) the curve: E[click] = alpha relevance + beta
+    grades : (2, documents) a further observation of the logit of each of the caller's documents,
+        N(eta, 1 / precision): its value and its precision, 0 where there is none
     """
 
     order: IntArray
@@ -65,6 +70,7 @@ class ClickCells:
     place: IntArray
     alpha: FloatArray
     beta: FloatArray
+    grades: FloatArray | None = None
 
     @property
     def n_documents(self) -> int:
@@ -119,6 +125,7 @@ class ClickCells:
             place=self.place[cells],
             alpha=self.alpha,
             beta=self.beta,
+            grades=None if self.grades is None else np.ascontiguousarray(self.grades[:, left]),
         )
         return part, left
 
@@ -234,10 +241,11 @@ class Hierarchy:
 
     def _arguments(self, offset: FloatArray) -> tuple[object, ...]:
         cells = self.cells
+        grades = np.zeros((2, cells.n_documents)) if cells.grades is None else cells.grades
         return (
             cells.order, cells.query_ptr, cells.indptr, cells.impressions, cells.clicks,
-            cells.place, cells.alpha, cells.beta, np.asarray(offset, dtype=float), float(self.v),
-            float(self.s2),
+            cells.place, cells.alpha, cells.beta, grades, np.asarray(offset, dtype=float),
+            float(self.v), float(self.s2),
         )  # fmt: skip
 
 
@@ -374,10 +382,10 @@ def _scored(variance: float, second_moment: FloatArray, posterior: FloatArray) -
 @nb.njit(cache=True, nogil=True, inline="always", error_model="numpy")
 def _slopes(
     begin: int, end: int, n: FloatArray, c: FloatArray, place: IntArray,
-    alpha: FloatArray, beta: FloatArray, eta: float,
+    alpha: FloatArray, beta: FloatArray, grade: float, known: float, eta: float,
 ) -> tuple[float, float, float]:  # fmt: skip
-    """Of one document's cells: G = d log p(c) / d eta, the Fisher information H, and the curvature
-    -dG / d eta that its clicks have; 0 where the likelihood bends the other way.
+    """Of one document's cells and grades: G = d log p(c) / d eta, the Fisher information H, and the
+    curvature -dG / d eta that its clicks have; 0 where the likelihood bends the other way.
     """
     G, H, bend = 0.0, 0.0, 0.0
     g = 1.0 / (1.0 + np.exp(-min(max(eta, -30.0), 30.0)))
@@ -391,22 +399,24 @@ def _slopes(
         G += more
         H += n[cell] * slope * scaled
         bend += more * scaled * (1.0 - 2.0 * p)
-    return G, H, max(H + bend - G * (1.0 - 2.0 * g), 0.0)
+    curve = max(H + bend - G * (1.0 - 2.0 * g), 0.0)
+    return G + known * (grade - eta), H + known, curve + known
 
 
 @parallel_kernel(error_model="numpy")
 def _newton(
     mine: Share, order: IntArray, query_ptr: IntArray, indptr: IntArray, n: FloatArray,
-    c: FloatArray, place: IntArray, alpha: FloatArray, beta: FloatArray, offset: FloatArray,
-    v: float, s2: float, u: FloatArray, u_q: FloatArray, H: FloatArray,
+    c: FloatArray, place: IntArray, alpha: FloatArray, beta: FloatArray, grades: FloatArray,
+    offset: FloatArray, v: float, s2: float, u: FloatArray, u_q: FloatArray, H: FloatArray,
 ) -> None:  # fmt: skip
     for q in range(mine[0], mine[1]):
         S, right = 1.0 / s2, -u_q[q] / s2
         for at in range(query_ptr[q], query_ptr[q + 1]):
             i = order[at]
             G, h, _ = _slopes(
-                indptr[at], indptr[at + 1], n, c, place, alpha, beta, offset[i] + u_q[q] + u[i]
-            )
+                indptr[at], indptr[at + 1], n, c, place, alpha, beta, grades[0, i], grades[1, i],
+                offset[i] + u_q[q] + u[i],
+            )  # fmt: skip
             H[i] = h
             shrink = 1.0 / (1.0 + v * h)
             S += h * shrink
@@ -424,9 +434,9 @@ def _newton(
 @parallel_kernel(error_model="numpy")
 def _modes(
     mine: Share, order: IntArray, query_ptr: IntArray, indptr: IntArray, n: FloatArray,
-    c: FloatArray, place: IntArray, alpha: FloatArray, beta: FloatArray, offset: FloatArray,
-    v: float, s2: float, u: FloatArray, u_q: FloatArray, steps: int, tolerance: float,
-    H: FloatArray, S: FloatArray, value: FloatArray,
+    c: FloatArray, place: IntArray, alpha: FloatArray, beta: FloatArray, grades: FloatArray,
+    offset: FloatArray, v: float, s2: float, u: FloatArray, u_q: FloatArray, steps: int,
+    tolerance: float, H: FloatArray, S: FloatArray, value: FloatArray,
 ) -> None:  # fmt: skip
     for q in range(mine[0], mine[1]):
         first, last = query_ptr[q], query_ptr[q + 1]
@@ -439,8 +449,8 @@ def _modes(
             for at in range(first, last):
                 i = order[at]
                 G, h, curve = _slopes(
-                    indptr[at], indptr[at + 1], n, c, place, alpha, beta,
-                    offset[i] + of_query + u[i],
+                    indptr[at], indptr[at + 1], n, c, place, alpha, beta, grades[0, i],
+                    grades[1, i], offset[i] + of_query + u[i],
                 )  # fmt: skip
                 H[i] = h
                 schur += h / (1.0 + v * h)
@@ -468,15 +478,16 @@ def _modes(
             if not is_known:
                 is_known = True
                 height = _height(
-                    first, last, order, indptr, n, c, place, alpha, beta, offset, v, s2, u, of_query
-                )
+                    first, last, order, indptr, n, c, place, alpha, beta, grades, offset, v, s2, u,
+                    of_query,
+                )  # fmt: skip
             # A full step may overshoot where the curve is far from a parabola: halve it then.
             share = min(1.0, 4.0 / largest)
             for _ in range(12):
                 for at in range(first, last):
                     u[order[at]] += share * move[at - first]
                 new = _height(
-                    first, last, order, indptr, n, c, place, alpha, beta, offset, v, s2, u,
+                    first, last, order, indptr, n, c, place, alpha, beta, grades, offset, v, s2, u,
                     of_query + share * step,
                 )  # fmt: skip
                 if new >= height - 1e-9 * abs(height):
@@ -490,8 +501,9 @@ def _modes(
         u_q[q] = of_query
         if not is_known:
             height = _height(
-                first, last, order, indptr, n, c, place, alpha, beta, offset, v, s2, u, of_query
-            )
+                first, last, order, indptr, n, c, place, alpha, beta, grades, offset, v, s2, u,
+                of_query,
+            )  # fmt: skip
         total = height - 0.5 * np.log(s2 * S[q])
         for at in range(first, last):
             total -= 0.5 * np.log1p(v * H[order[at]])
@@ -501,14 +513,16 @@ def _modes(
 @nb.njit(cache=True, nogil=True, error_model="numpy")
 def _height(
     first: int, last: int, order: IntArray, indptr: IntArray, n: FloatArray, c: FloatArray,
-    place: IntArray, alpha: FloatArray, beta: FloatArray, offset: FloatArray, v: float, s2: float,
-    u: FloatArray, of_query: float,
+    place: IntArray, alpha: FloatArray, beta: FloatArray, grades: FloatArray, offset: FloatArray,
+    v: float, s2: float, u: FloatArray, of_query: float,
 ) -> float:  # fmt: skip
     """log p(c, u_q, u_i) of one query, up to the constants of the priors."""
     total = -0.5 * of_query * of_query / s2
     for at in range(first, last):
         i = order[at]
         total -= 0.5 * u[i] * u[i] / v
+        apart = grades[0, i] - offset[i] - of_query - u[i]
+        total -= 0.5 * grades[1, i] * apart * apart
         total += log_likelihood(
             indptr[at], indptr[at + 1], n, c, place, alpha, beta, offset[i] + of_query + u[i]
         )

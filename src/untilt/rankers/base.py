@@ -20,6 +20,7 @@ from untilt._core.seen_queries import SeenQueries
 from untilt._core.threads import one_blas_thread
 from untilt.bias.given import BiasLike, numbered_for
 from untilt.data.clicklog import ClickLog
+from untilt.data.grades import Grades
 from untilt.data.judged import JudgedLists
 from untilt.data.limits import check_room
 from untilt.data.seen import seen_in
@@ -97,7 +98,7 @@ class Ranker(BaseEstimator, Saved):
     def fit(
         self,
         data: Any,
-        labels: npt.ArrayLike | None = None,
+        labels: npt.ArrayLike | Grades | None = None,
         *,
         groups: npt.ArrayLike | None = None,
         valid: ClickLog | JudgedLists | None = None,
@@ -109,19 +110,27 @@ class Ranker(BaseEstimator, Saved):
         data : a `ClickLog` or `JudgedLists`; or features, (rows, d) or a data frame, together with
             `labels` and `groups`
         labels : (rows,) human labels of the features. Clicks are no such labels: they need their
-            positions, and so a `ClickLog`
+            positions, and so a `ClickLog`. Beside a click log `Grades` of some of its documents,
+            which `LambdaMART("auto")` learns from as well
         groups : (rows,) the query of each row, in any order; scikit-learn's name for it
         valid : held-out data, for rankers that stop early or choose a parameter by it
         """
-        lists = self._checked(data, labels, groups)
         more: dict[str, Any] = {}
+        takes = signature(self._fit).parameters
+        if isinstance(labels, Grades):
+            labels, more["labels"] = None, labels
+        lists = self._checked(data, labels, groups)
+        if more and "labels" not in takes:
+            raise OptionError(f"{type(self).__name__} learns from no grades. Leave labels out.")
         if valid is not None:
-            if "valid" not in signature(self._fit).parameters:
+            if "valid" not in takes:
                 raise OptionError(f"{type(self).__name__} takes no held-out data. Leave valid out.")
             valid = learning_data.with_features_of(valid, lists.feature_names)
             more["valid"] = self._numbered(valid)
         with one_blas_thread:
             self._fit(lists, **more)
+        if "labels" in more:
+            self.summary_["grades"] = len(more["labels"])
         self._remember(lists, valid)
         return self
 

@@ -14,12 +14,14 @@ from untilt.bias.experiments.assignment import baseline_lists
 from untilt.bias.given import BiasLike, numbered_for
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import corrected_clicks, position_counts
+from untilt.data.grades import Grades
 from untilt.data.judged import JudgedLists
 from untilt.data.layout import Layout, by_rank
 from untilt.data.slates import Slates, slates_of, slot_discounts
 from untilt.errors import OptionError, ShapeError
 from untilt.metrics.metric import parse_metric
 from untilt.objectives import hierarchical
+from untilt.objectives.graded import Observed, observed
 from untilt.rankers.learning_data import curves_at
 
 # How well scores explain clicks they have not seen: the held-out click likelihood.
@@ -53,6 +55,20 @@ def cells_of(
         alpha,
         beta,
     )
+
+
+def graded_logits(
+    log: ClickLog, cells: hierarchical.ClickCells, documents: IntArray, labels: Grades
+) -> Observed:
+    """What grades say of these documents, the first of which the cells are of."""
+    fit = hierarchical.fit_hierarchy(cells, np.ones((cells.n_documents, 1)))
+    of_document, of_query = fit.model.posterior_variance(fit.effects)
+    mean, variance = np.full((2, log.n_documents), np.nan)
+    shown = documents[: cells.n_documents]
+    mean[shown] = fit.weights[0] + fit.effects.document + cells.of_queries(fit.effects.query)
+    variance[shown] = of_document + cells.of_queries(of_query)
+    found = observed(labels, log, mean, variance)
+    return found._replace(logits=found.logits[:, documents])
 
 
 def _clicked(log: ClickLog) -> ClickLog:

@@ -22,17 +22,19 @@ from untilt.errors import FileFormatError, OptionError
 from untilt.evaluation.pool import Among
 from untilt.evaluation.results import Estimate, SystemDifference
 from untilt.evaluation.sensitivity import FIRM_SHARE
-from untilt.facts import Fact, as_fact, note, serious, warning
+from untilt.facts import Fact, as_fact, codes, note, serious, warning
 from untilt.report import step_results
 from untilt.report.floors import (
     CURVE_ASSUMED,
+    LEAKS,
+    LEAST_EFFECTIVE_QUERIES,
     below_floors,
     conditions,
     kind_of_evidence,
     least_attention,
     what_to_do,
 )
-from untilt.report.step_results import Verdict
+from untilt.report.step_results import Verdict, verdict_of
 
 if TYPE_CHECKING:
     from untilt.views import Section
@@ -60,6 +62,8 @@ IF_UNSHOWN_WORTHLESS = serious(
 TRY_IF_CURVE_RIGHT = note(
     "run.try-if-curve-right", "Try it on a share of the traffic, if the examination curve is right."
 )()
+
+KEEP = note("run.keep-order", "Keep the {shown}.")
 
 TRY_IT = note("run.try-it", "Try it on a share of the traffic.")()
 
@@ -97,6 +101,22 @@ SHIPPED_STEP = note(
     "candidate.untilt.",
 )
 
+LABELS_SAY = note(
+    "run.labels-say",
+    "By {grades:,} grades of drawn documents: {value:+.4f}, interval [{low:+.4f}, {high:+.4f}], "
+    "whatever the examination curve is; all candidates are ranked there.",
+)
+CLICKS_SAY = note(
+    "run.clicks-say",
+    "The verdict is that of the grades, which need no examination curve. By clicks: "
+    "{value:+.4f} {metric}, interval [{low:+.4f}, {high:+.4f}].",
+)
+DISAGREE = serious(
+    "run.labels-disagree",
+    "clicks and grades disagree: by clicks the new order is {clicks}, by {grades:,} grades it is "
+    "{labels}, interval [{low:+.4f}, {high:+.4f}]",
+)
+
 KIND, VERSION = "untilt decision", 2
 FIGURES, PROVENANCE = "figures.json", "provenance.json"  # in the folder of a run
 _PROVENANCE_KIND, _PROVENANCE_VERSION = "untilt provenance", 1
@@ -115,7 +135,8 @@ class Answer:
     depends on what these are worth. Where the curve rests on something that the log cannot show,
     the verdict is "cannot tell", and `would_be` what it is `condition`; a "better" that stands
     with less of the curve's steepness has an interval from that for `attention` of it on, without
-    an end: production that shows higher what is wanted less makes a curve too flat.
+    an end: production that shows higher what is wanted less makes a curve too flat. `by_labels`:
+    clicks do not decide, a sample of grades does, and the figures are those of the grades.
     """
 
     new: Estimate
@@ -128,6 +149,7 @@ class Answer:
     condition: Fact | None = None
     would_be: Verdict | None = None
     attention: float = 1.0
+    by_labels: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,6 +194,8 @@ class Decision:
         answer, part = self.answer, self.held_out
         if self.candidate is None or answer is None or part is None:
             return 0.0
+        if answer.by_labels:
+            return float(answer.verdict == "better")
         if part.step is None:  # figures of untilt 0.2, which shipped in any case
             return 1.0
         assumed = [each.code for each in answer.reasons] == [CURVE_ASSUMED.code]
@@ -185,7 +209,49 @@ class Decision:
 
     @property
     def answer(self) -> Answer | None:
-        """The chosen system against the logged order; None where nothing was compared."""
+        """The chosen system against the logged order; None where nothing was compared.
+
+        Grades decide where clicks do not, and take a verdict away that they contradict.
+        """
+        found, part = self._by_clicks(), self.held_out
+        if found is None or part is None or part.labels is None:
+            return found
+        told = part.by_labels
+        if told is None or told.interval is None or LEAKS.code in codes(found.reasons):
+            return found
+        labels = verdict_of(told.interval, higher_is_better=found.higher_is_better)
+        clicks = found.would_be or found.verdict
+        few = told.effective_queries < LEAST_EFFECTIVE_QUERIES
+        if labels == "undecided" or few or clicks == labels == found.verdict:
+            return found
+        if {clicks, labels} == {"better", "worse"}:
+            ends = part.labels.ends(told)
+            reason = DISAGREE(clicks=clicks, labels=labels, grades=told.grades, **ends)
+            reasons = (reason, *found.reasons)
+            return replace(
+                found, verdict="cannot tell", would_be=None, condition=None, reasons=reasons,
+                recommendation=what_to_do(self, reasons) or found.recommendation,
+            )  # fmt: skip
+        new, shown = (
+            replace(each, value=part.labels[name].value * part.labels.share)
+            for each, name in (
+                (part[part.chosen], part.chosen),
+                (found.shown, part.comparison.baseline),
+            )
+        )
+        ends = part.labels.ends(told)
+        interval = replace(told.interval, low=ends["low"], high=ends["high"])
+        return replace(
+            found, new=new, shown=shown, verdict=labels, reasons=(), condition=None, would_be=None,
+            attention=1.0, by_labels=True,
+            difference=replace(
+                found.difference, system=part.chosen, value=ends["value"], interval=interval,
+                unshown=None,
+            ),
+            recommendation=TRY_IT if labels == "better" else KEEP(shown=found.shown.system),
+        )  # fmt: skip
+
+    def _by_clicks(self) -> Answer | None:
         part = self.held_out
         if part is None:
             return None
@@ -242,7 +308,7 @@ class Decision:
         condition: Fact | None,
     ) -> Fact:
         if verdict == "worse":
-            return note("run.keep-order", "Keep the {shown}.")(shown=difference.baseline)
+            return KEEP(shown=difference.baseline)
         first = what_to_do(self, reasons)
         if first is not None:
             return first
@@ -300,6 +366,13 @@ class Decision:
             folds = self.training.by_fold
             chosen = tuple(f"{name} in {folds.count(name)}" for name in dict.fromkeys(folds))
             notes.append(CHOICE_BY_FOLD(chosen=chosen, shipped=self.training.chosen))
+        told = part.by_labels
+        if told is not None and part.labels is not None:
+            notes.append(LABELS_SAY(grades=told.grades, **part.labels.ends(told)))
+        if answer.by_labels:
+            clicks = part.comparison[part.chosen]
+            ends = {"low": clicks.interval.low, "high": clicks.interval.high}
+            notes.append(CLICKS_SAY(value=clicks.value, metric=part.comparison.metric, **ends))
         raw = part.to_raw
         if raw is not None:
             ends = {"low": raw.interval.low, "high": raw.interval.high}

@@ -93,6 +93,11 @@ EVIDENCE: Mapping["BiasKind", Evidence] = {
         "It depends on a model of relevance. It is right only if the features explain relevance.",
         serious("run.if-evidence", "if the features explain what is relevant")(),
     ),
+    "labels": Evidence(
+        "It was measured on documents of the same grade: it is right only if judges err alike "
+        "wherever a document was shown.",
+        serious("run.if-evidence", "if judges err alike wherever a document was shown")(),
+    ),
     "given": Evidence("It was given to the run, not estimated by it."),
     "assumed": Evidence(
         "It is a guess: this log cannot measure its position bias. Every corrected figure "
@@ -220,6 +225,7 @@ LESS_CLIPPING = _first("First judge with a lower ⟦clip|--clip⟧.")
 EACH_LIST = _first("First order each list on its own (⟦among='list'⟧).")
 REMEDIES = {
     "estimate.automatic-clicks": PAGE_CLICKS,
+    "run.labels-disagree": _first("First measure the position bias by swaps, or grade more."),
     "run.floor-no-interval": _first("First measure the position bias by swaps."),
     "run.floor-harvested": _first(
         "First use the curve of the experiment (⟦bias='auto'|--bias auto⟧)."

@@ -56,6 +56,7 @@ def sections_of(data: Decision) -> tuple[Section, ...]:
         estimate_view.sensitivity_section(part.sensitivity)
         if part and part.sensitivity and part.sensitivity.causes
         else None,
+        *(part.labels.view() if part and part.labels else ()),
         *(part.step.view() if part and part.step else ()),
         estimate_view.unshown_section(part.comparison, part.chosen, part.among) if part else None,
         log_section(data, data.audit) if data.audit else None,

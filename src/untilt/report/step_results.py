@@ -15,6 +15,7 @@ from untilt.bias.curve import PositionBias
 from untilt.clickmodels.compare import Measured
 from untilt.errors import OptionError
 from untilt.evaluation.clip_curve import ClipCurve
+from untilt.evaluation.labels.estimate import LabelEstimate, LabelEstimates
 from untilt.evaluation.null_tests import NullTests
 from untilt.evaluation.pool import Among
 from untilt.evaluation.propensities import Balance
@@ -39,7 +40,7 @@ JUDGED_PART = warning(
 Verdict = Literal["better", "worse", "undecided", "cannot tell"]
 BiasKind = Literal[
     "experiment", "randomised", "in turn", "versions", "harvested", "modelled", "given", "assumed",
-    "measured", "propensities",
+    "measured", "propensities", "labels",
 ]  # fmt: skip
 
 
@@ -356,6 +357,7 @@ class HeldOut:
     pair_bias : t+ and t- of pairwise debiasing (Figure 2 of the same)
     balance : whether logged propensities agree with the log, where values rest on them
     among : what the systems order: each shown list, or more
+    labels : the logged order and the chosen system by a sample of grades; None without grades
     step : how far to go from the old order to the chosen system; None for orders of documents by
         their own clicks
     """
@@ -382,6 +384,7 @@ class HeldOut:
     balance: Balance | None = None
     among: Among = "list"
     step: SafeStep | None = None
+    labels: LabelEstimates | None = None
 
     def __post_init__(self) -> None:
         known = [each.system for each in self.estimates]
@@ -422,6 +425,14 @@ class HeldOut:
         better = self.comparison.higher_is_better
         found = {verdict_of(each, higher_is_better=better) for each in intervals}
         return found.pop() if len(found) == 1 else "undecided"
+
+    @property
+    def by_labels(self) -> LabelEstimate | None:
+        """The chosen system minus the logged order by grades, for queries like these."""
+        if self.labels is None:
+            return None
+        found = self.labels[f"{self.chosen} - {self.comparison.baseline}"]
+        return None if found.interval is None else found
 
     @property
     def told(self) -> tuple[Fact, ...]:

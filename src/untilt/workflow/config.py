@@ -96,7 +96,7 @@ def config_text(options: RunOptions, *, log: Any = None) -> str:
     of Python, or a path that is not UTF-8, is `OBJECT`, which a run that is given the file refuses.
     """
     values = {"log": log, **options.pick(*declared(RunSettings))}
-    values |= {name: _absolute(values[name]) for name in ("log", "documents")}
+    values |= {name: _absolute(values[name]) for name in ("log", "documents", "grades")}
     if not isinstance(options.bias, str):
         values["bias"] = "bias.json"
     elif Path(options.bias).is_file():

@@ -97,6 +97,8 @@ class RunSettings(
         Where not given, what lists are decides (`untilt.estimate`).
         Policy-aware uses all sessions that showed a document; the others only its own session, and
         with among="shown" they take a document that a session did not show for irrelevant in it
+    grades : a sample of grades (`untilt.labels.read_labels`) or its file: they judge the chosen
+        ranker too, and decide where clicks do not
     clip : least propensity that a click is divided by, 0 for none; "auto" takes the clip with the
         least estimated mean squared error on the part that rankers are chosen by
     trees : of each boosted ranker; "auto": as many as queries that are held out of the training
@@ -116,8 +118,17 @@ class RunSettings(
         "documents", "columns", "label", "labels", "context", "combine", "features", "missing",
         "on_bad", "positions_from", "grid", "depth", "sample_queries", "bias", "fallback", "method",
         "metric", "evaluator", "clip", "among", "baseline", "level", "assigned", "old_score",
+        "grades",
     )  # fmt: skip
 
+    grades: Annotated[
+        Any,
+        Option(
+            "Grades of documents that `untilt plan --labels` drew: they judge the chosen ranker "
+            "beside the clicks.",
+            metavar="FILE", flag="--labels", typed=str,
+        ),
+    ] = None  # fmt: skip
     label: Annotated[str | Mapping[str, float], Option(check=_check_label)] = "click"
     labels: Annotated[str | Sequence[str] | None, Option(must=_NAMES)] = ()
     context: Annotated[

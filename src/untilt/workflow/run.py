@@ -16,6 +16,7 @@ from untilt.auditing.sort_keys import left_out_of_curve
 from untilt.bias.curve import PositionBias
 from untilt.bias.experiments.assignment import baseline_lists
 from untilt.bias.given import parse_curve
+from untilt.data.grades import Grades, read_labels
 from untilt.data.read.columns import named_features
 from untilt.errors import UntiltError
 from untilt.evaluation.results import SystemDifference
@@ -232,10 +233,15 @@ def run(request: RunRequest) -> RunResult:
     """
     log, tell, command = request.log, request.tell, request.command
     chosen = with_title(settled(request), log)
+    grades = (
+        chosen.grades if isinstance(chosen.grades, Grades | None) else read_labels(chosen.grades)
+    )
     bias_choice(chosen.bias), parse_curve(chosen.fallback)  # wrong ones before long work
     place = RunFolder(Path(request.folder))
     place.check(force=request.force)
-    refuse_inputs(place.written, (log, chosen.documents, *_files(chosen.bias)))
+    refuse_inputs(
+        place.written, (log, chosen.documents, *_files(chosen.bias), *_files(chosen.grades))
+    )
     place.mark_as_run_folder()
     with locked(place.work / "lock"):
         place.clear_unfinished()
@@ -243,7 +249,7 @@ def run(request: RunRequest) -> RunResult:
         say = tell or (lambda _: None)
         steps = Steps(place, say)
         try:
-            return _Run(log, place, chosen, steps, command).result()
+            return _Run(log, place, chosen, steps, command, grades).result()
         except (UntiltError, MemoryError):
             raise
         except codec.DO_NOT_FIT as error:
@@ -251,7 +257,7 @@ def run(request: RunRequest) -> RunResult:
             if not steps.resumed:
                 raise
             say(STEPS_DO_NOT_FIT(error=repr(error)))
-        return _Run(log, place, chosen, Steps(place, say, anew=True), command).result()
+        return _Run(log, place, chosen, Steps(place, say, anew=True), command, grades).result()
 
 
 def _files(bias: object) -> list[str]:
@@ -277,6 +283,13 @@ class _Run:
     options: RunOptions
     steps: Steps
     command: str
+    grades: Grades | None
+
+    @property
+    def _judging(self) -> tuple[RunOptions, list[Grades]]:
+        """The options with the grades that were read, and what a key has of these."""
+        options = replace(self.options, grades=self.grades)
+        return options, [] if self.grades is None else [self.grades]
 
     def result(self) -> RunResult:
         """All steps, in order."""
@@ -403,17 +416,19 @@ class _Run:
         )  # fmt: skip
         known = replace(known, candidate=candidate.result)
         old_score = None if known.audit is None else known.audit.old_score
+        judging, graded = self._judging
         held_out = self.steps.run(
             "evaluate",
             r.HeldOut,
             lambda: evaluate_rankers(
-                data.judged("test", bias.depth), bias, options, training.result,
+                data.judged("test", bias.depth), bias, judging, training.result,
                 store, self.folder.candidate, old_score=old_score,
                 assumed=used.result.kind == "assumed",
             ),
             training.key,
             candidate.key,
             old_score,
+            *graded,
             what="evaluating on held-out queries",
         )  # fmt: skip
         known = replace(known, held_out=held_out.result)
@@ -441,7 +456,7 @@ class _Run:
 
     def _documents(self, known: Decision, used: Done[r.UsedBias], data: Data) -> Decision:
         """Documents by their own clicks, for a log without features."""
-        options = self.options
+        options, (judging, graded) = self.options, self._judging
         models = self.steps.run(
             "clickmodels",
             r.ClickModels,
@@ -452,9 +467,8 @@ class _Run:
 
         def compute() -> r.HeldOut:
             self._remove_rankers()
-            return reorder(
-                data.numbered_for(used.result.bias), used.result.bias, options, self.folder.order
-            )
+            bias = used.result.bias
+            return reorder(data.numbered_for(bias), bias, judging, self.folder.order)
 
         held_out = self.steps.run(
             "evaluate",
@@ -462,6 +476,7 @@ class _Run:
             compute,
             used.key,
             options.pick("metric", "evaluator", "clip", "among", "baseline", "level", "seed"),
+            *graded,
             what="evaluating on held-out sessions",
             files=lambda _: [self.folder.order],
         )

@@ -73,7 +73,9 @@ BIAS_FROM_ALL_QUERIES = warning(
 
 def estimators() -> tuple[str, ...]:
     """The names of the estimators that need nothing but the log."""
-    return tuple(each.name for each in catalog.methods("bias") if "context" not in each.needs)
+    return tuple(
+        each.name for each in catalog.methods("bias") if not {"context", "labels"} & {*each.needs}
+    )
 
 
 def bias_choice(given: Any) -> AskedEstimator | Examination | Literal["auto"]:
@@ -131,8 +133,8 @@ def _used(data: Data, audited: Audit, options: RunOptions) -> UsedBias:
 
 def _kind(bias: PositionBias, audited: Audit) -> BiasKind:
     """What a curve rests on, in this log."""
-    if bias.rests_on == "relevance model":
-        return "modelled"
+    if bias.rests_on in ("relevance model", "labels"):
+        return "modelled" if bias.rests_on == "relevance model" else "labels"
     varies = "" if audited.variation is None else audited.variation.source
     return "experiment" if bias.rests_on == "experiment" else varies or "harvested"
 

@@ -20,15 +20,17 @@ from untilt.catalog import record_of
 from untilt.data.clicklog import ClickLog
 from untilt.data.layout import ranks_of
 from untilt.data.slates import Slates, slates_of, slot_discounts
+from untilt.errors import OptionError
 from untilt.evaluation.by_default import MOST_UNTESTED, queries_with_evidence, untested_share
 from untilt.evaluation.clip_curve import ClipCurve, clip_curve, clip_curve_evaluator
 from untilt.evaluation.estimate import IF_EVIDENCE, estimate
+from untilt.evaluation.labels.estimate import beside_clicks
 from untilt.evaluation.null_tests import null_tests
 from untilt.evaluation.pool import parse_evaluator
 from untilt.evaluation.results import Estimates
 from untilt.evaluation.step import STEPS, SafeStep, live_rankers, safe_step, whole_step
 from untilt.evaluation.systems import shown
-from untilt.facts import Fact
+from untilt.facts import Fact, warning
 from untilt.rankers.trees.stepped import can_step
 from untilt.report import step_results
 from untilt.selection.fitting import CandidateStore
@@ -124,6 +126,7 @@ def changed_queries(log: ClickLog, scores: FloatArray) -> tuple[step_results.Cha
     return tuple(examples)
 
 
+GRADES_UNUSED = warning("run.grades-unused", "the grades are not used: {why}")
 LEAST_EFFECTIVE = 0.1  # clicks of equal weight, as a share of the clicks
 
 
@@ -252,6 +255,15 @@ def evaluate_scores(
         if step.rankers:
             options = replace(options, baseline=(step.rankers[0].name,))
             estimates = estimated(test, {SHOWN: shown, **scores}, bias, options, clip)
+    labels = None
+    if options.grades is not None:
+        systems: Any = {SHOWN: shown, chosen: scores[chosen]}
+        try:
+            labels = beside_clicks(
+                test, systems, options.grades, options.metric, bias, options.level
+            )
+        except OptionError as error:  # such as grades of other queries
+            told = (*told, GRADES_UNUSED(why=str(error)))
     if told:
         estimates = replace(estimates, warnings=(*told, *estimates.warnings))
     assert estimates.inputs is not None
@@ -282,6 +294,7 @@ def evaluate_scores(
         },
         changed=changed_queries(production, scores[chosen]),
         step=step,
+        labels=labels,
         **more,
     )
 

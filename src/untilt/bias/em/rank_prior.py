@@ -63,6 +63,7 @@ class Documents(NamedTuple):
     query_ptr : (queries + 1,); indptr : (documents + 1,) cells of each document
     impressions, clicks, place : (cells,), place an index into alpha and beta
     z : (documents,) minus the mean log rank of each, centred
+    grades : (2, documents) what grades say of eta, as in `untilt.objectives.hierarchical`
     """
 
     query_ptr: IntArray
@@ -71,6 +72,7 @@ class Documents(NamedTuple):
     clicks: FloatArray
     place: IntArray
     z: FloatArray
+    grades: FloatArray | None = None
 
     @classmethod
     def of(cls, cells: PositionCounts) -> Self:
@@ -89,9 +91,12 @@ class Documents(NamedTuple):
         return ragged.list_of_row(self.query_ptr)
 
     def table(self, eta: FloatArray, alpha: FloatArray, beta: FloatArray) -> FloatArray:
-        """(documents, points) log p(clicks of the document | logit), at several logits of each."""
+        """(documents, points) log p(clicks and grades of the document | logit at each point)."""
         out = np.zeros(eta.shape)
         _table(len(eta), *self[1:5], alpha, beta, eta, out)
+        if self.grades is not None:
+            value, precision = self.grades[:, :, None]
+            out -= precision / 2 * (eta - value) ** 2
         return out
 
 

@@ -25,6 +25,8 @@ from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt.bias.contextual.curves import ContextualCurve
 from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
+from untilt.data.grades import Grades
+from untilt.objectives.graded import Judge
 from untilt.objectives.hierarchical import ClickCells, HierarchyFit, fit_hierarchy
 from untilt.objectives.losses import sigmoid
 from untilt.rankers.learning_data import QUERY_WEIGHTS, TrainingLists
@@ -42,7 +44,7 @@ from untilt.rankers.stacked.parts import (
 from untilt.rankers.trees.boosting import merged
 from untilt.rankers.trees.crossfit import CrossFitted, FoldTraining, TreesTried, folds_of
 from untilt.rankers.trees.objectives import SoftmaxObjective, TreeTraining
-from untilt.rankers.validation import cells_of
+from untilt.rankers.validation import cells_of, graded_logits
 
 if TYPE_CHECKING:
     import lightgbm
@@ -75,6 +77,7 @@ class StackedFit:
     scores: dict[str, FloatArray]
     spread: dict[str, float]
     booster: "lightgbm.Booster"
+    judges: tuple[Judge, ...] = ()
 
     @property
     def trees(self) -> dict[str, TreesTried]:
@@ -87,10 +90,16 @@ def fit_stacked(
     lists: TrainingLists,
     training: TreeTraining,
     bias: BiasLike | ContextualCurve | None,
+    labels: Grades | None = None,
 ) -> StackedFit:
     """All parts, their weights, and the booster to serve."""
     rows = rows_of(log, lists, training.seed)
     cells = cells_of(log, bias, rows.document[: rows.n_shown])
+    judges: tuple[Judge, ...] = ()
+    if labels is not None:
+        grades, judges = graded_logits(log, cells, rows.document, labels)
+        rows, grades = rows.with_evidence(grades, grades[1] > 0)
+        cells = replace(cells_of(log, bias, rows.document[: rows.n_shown]), grades=grades)
     fold = folds_of(rows.query, None, training.seed)
     coarse = replace(training.boosting, params={"max_bin": MOST_BINS, **training.boosting.params})
     folds = FoldTraining(rows.features, fold, coarse)
@@ -124,6 +133,7 @@ def fit_stacked(
             [each for part, weight in parts.values() for each in part.parts(weight)],
             line.trees(k_s, rows.features) if k_s > 0 else [],
         ),
+        judges=judges,
     )
 
 
@@ -145,7 +155,7 @@ def stack(cells: ClickCells, columns: FloatArray, r: float) -> HierarchyFit:
 
 
 def posterior(fit: HierarchyFit, rows: PartRows, A: FloatArray) -> FloatArray:
-    """mu: relevance after the clicks, with A as what is known before them."""
+    """mu: relevance after clicks and grades, with A as what is known before them."""
     eta = fit.weights[0] + A + fit.effects.query[rows.query]
     eta[: rows.n_shown] += fit.effects.document
     return sigmoid(eta)

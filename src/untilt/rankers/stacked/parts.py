@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from untilt._core import ragged
-from untilt._core.arrays import FeatureArray, FloatArray, IntArray, sum_by
+from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, sum_by
 from untilt._core.random import child_generator
 from untilt._core.threads import side_by_side
 from untilt.bias.experiments.assignment import baseline_lists
@@ -71,7 +71,7 @@ class PartRows:
     ----------
     document : (rows,) index into the log's documents
     query : (rows,) 0..queries - 1
-    n_shown : the first so many rows were shown
+    n_shown : the first so many rows were shown, or have a grade
     n_unshown : candidates of the log that never were, sampled or not
     """
 
@@ -80,6 +80,16 @@ class PartRows:
     query: IntArray
     n_shown: int
     n_unshown: int
+
+    def with_evidence(self, values: FloatArray, has: BoolArray) -> tuple["PartRows", FloatArray]:
+        """The rows that have evidence next to the shown ones, and the values (2, rows) of both."""
+        order = np.argsort(~(has | (np.arange(len(has)) < self.n_shown)), kind="stable")
+        more = int(has[self.n_shown :].sum())
+        rows = PartRows(
+            self.document[order], self.features[order], self.query[order], self.n_shown + more,
+            self.n_unshown - more,
+        )  # fmt: skip
+        return rows, np.ascontiguousarray(values[:, order[: rows.n_shown]])
 
 
 def rows_of(log: ClickLog, lists: TrainingLists, seed: int) -> PartRows:

@@ -15,9 +15,11 @@ from untilt._core.statistics import MeanEstimate, weighted_mean
 from untilt.bias.compare_curves import compare_curves
 from untilt.catalog import method, record_of, storable
 from untilt.data.clicklog import ClickLog
+from untilt.data.grades import Grades
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError
 from untilt.facts import Fact, note, warning
+from untilt.objectives.graded import JUDGE
 from untilt.rankers import learning_data
 from untilt.rankers.stacked.learner import OLD_RANKER, StackedFit, fit_stacked
 from untilt.rankers.trees import objectives
@@ -73,6 +75,7 @@ class AutoChoice:
     trees: dict[str, TreesTried] = field(default_factory=dict)
     support: dict[str, float] = field(default_factory=dict)
     curve: Fact | None = None
+    judges: tuple[Fact, ...] = ()
     blend_scale: InitVar[float] = 1.0
 
     def __str__(self) -> str:
@@ -85,8 +88,7 @@ class AutoChoice:
             told = ", ".join(f"{name} {value:.3g}" for name, value in self.stacking.items())
             lines.append(f"  held-out clicks say: {told}")
         lines += [f"  DCG@10 of {name}: {value}" for name, value in self.estimates.items()]
-        if self.curve is not None:
-            lines.append(f"  {self.curve}")
+        lines += [f"  {each}" for each in (self.curve, *self.judges) if each is not None]
         return "\n".join(lines)
 
 
@@ -113,6 +115,7 @@ class StackedRanker:
         log: ClickLog,
         lists: learning_data.TrainingLists,
         valid: ClickLog | JudgedLists | None,
+        labels: Grades | None = None,
     ) -> tuple[AutoChoice, Boosted]:
         """Learn from all queries of the log; what is served on `valid` is judged by it."""
         training = self.training
@@ -127,12 +130,18 @@ class StackedRanker:
             raise learning_data.nothing_to_learn()
         check_features(lists)
         n_queries = len(np.unique(lists.doc_query))
+        if labels is not None and (not log.is_binary or n_queries < 2):
+            raise OptionError(
+                f"grades are learned from beside clicks (0 or 1) on two queries or more. Here "
+                f"{log.label_name!r} is the label, on {n_queries:,}. Leave labels out, or choose a "
+                "column of clicks: ⟦log.with_label(name)|--label NAME⟧."
+            )
         if not log.is_binary:
             return _fallback(lists, training, NO_CLICKS(label=log.label_name))
         if n_queries < 2:
             return _fallback(lists, training, ONE_QUERY)
         objectives.check_graded(training.lambdas)
-        fitted = fit_stacked(log, lists, training, training.bias)
+        fitted = fit_stacked(log, lists, training, training.bias, labels)
         choice = AutoChoice(
             STACKED,
             STACKED_SENTENCE(**_told(fitted)),
@@ -142,6 +151,7 @@ class StackedRanker:
             trees=fitted.trees,
             support=_support(fitted),
             curve=_curve(log, training),
+            judges=tuple(JUDGE(**each._asdict()) for each in fitted.judges),
         )
         return choice, Boosted(fitted.booster, fitted.booster.num_trees(), ())
 

@@ -12,6 +12,7 @@ from untilt.bias.curve import PositionBias
 from untilt.bias.given import BiasLike
 from untilt.catalog import find, method, names, record_of
 from untilt.data.clicklog import ClickLog
+from untilt.data.grades import Grades
 from untilt.data.judged import JudgedLists
 from untilt.errors import FileFormatError, OptionError, check_choice
 from untilt.facts import note
@@ -125,14 +126,23 @@ class LambdaMART(Ranker):
     choice_: AutoChoice = field(init=False)
 
     def _fit(
-        self, data: ClickLog | JudgedLists, *, valid: ClickLog | JudgedLists | None = None
+        self,
+        data: ClickLog | JudgedLists,
+        *,
+        valid: ClickLog | JudgedLists | None = None,
+        labels: Grades | None = None,
     ) -> Self:
         """Learn from clicks or labels; with `early_stopping`, `valid` decides when to stop."""
         self._check()
+        if labels is not None and not (self._is_auto and isinstance(data, ClickLog)):
+            raise OptionError(
+                f"grades beside clicks are learned from by ⟦LambdaMART({_auto()!r})⟧ alone. Leave "
+                "labels out, or take that."
+            )
         self._check_bias(data)
         lists, training = training_lists(data, self.weighting), self._training()
         if self._is_auto and isinstance(data, ClickLog):
-            self.choice_, boosted = StackedRanker(training).fit(data, lists, valid)
+            self.choice_, boosted = StackedRanker(training).fit(data, lists, valid, labels)
             return self._keep(boosted, lists, None)
         if self._is_auto:
             self.choice_ = AutoChoice("labels", LABELS, {})

@@ -5,7 +5,7 @@ document one number a_i = w_q lambda(rank of i), and a difference of two orders 
 difference of both numbers. w_q is the query's share of the sessions.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +16,11 @@ from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, sum_b
 from untilt._core.feature_table import predicted
 from untilt._core.portable import Portable
 from untilt.data.clicklog import ClickLog
+from untilt.data.grades import Grades, find_pairs
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError
 from untilt.evaluation.judged import Predicts
 from untilt.evaluation.systems import LoggedOrder
-from untilt.labels.graded import Grades
 from untilt.metrics.metric import BINARY, EACH_GAIN, EXPONENTIAL, ONE, Metric
 
 Data = ClickLog | JudgedLists
@@ -57,18 +57,9 @@ class Candidates(Portable):
         share: FloatArray = self.sessions / self.sessions.sum()
         return share
 
-    @property
-    def keys(self) -> list[tuple[str, str]]:
-        """(query id, document id) of each row, as text: files do not say what is a number."""
-        queries = [str(each) for each in self.query_id.tolist()]
-        documents = [str(each) for each in self.doc_id.tolist()]
-        return [(queries[q], d) for q, d in zip(self.owner.tolist(), documents, strict=True)]
-
-    def find(self, query_id: Iterable[Any], doc_id: Iterable[Any]) -> IntArray:
-        """The row of each pair, -1 where it is no candidate."""
-        at = {key: row for row, key in enumerate(self.keys)}
-        pairs = zip(query_id, doc_id, strict=True)
-        return np.array([at.get((str(q), str(d)), -1) for q, d in pairs], dtype=np.int64)
+    def find(self, given: Any) -> IntArray:
+        """The row of each of its pairs (`query_id`, `doc_id`), -1 where it is no candidate."""
+        return find_pairs(given, self.query_id[self.owner], self.doc_id)
 
 
 def candidates(data: Data) -> Candidates:
@@ -187,13 +178,13 @@ class Graded(Portable):
 
 def join(lists: Candidates, labels: Grades, metric: Metric) -> Graded:
     """Labels by candidate, several of one document as their mean."""
-    row = lists.find(labels.query_id.tolist(), labels.doc_id.tolist())
+    row = lists.find(labels)
     kept = row >= 0
     if not kept.any():
         raise OptionError(
             f"none of the {len(labels):,} grades is of a candidate here. The first is of query "
-            f"{labels.query_id[0]!r}, document {labels.doc_id[0]!r}; the first candidate is "
-            f"{lists.keys[0] if len(lists.doc_id) else None}. Use the same ids."
+            f"{labels.query_id[0]!r}, document {labels.doc_id[0]!r}; the first candidates are "
+            f"{lists.doc_id[:2].tolist()} of {lists.query_id[:1].tolist()}. Use the same ids."
         )
     at, n = row[kept], len(lists.doc_id)
     gain = gains(metric, labels.grade[kept])
@@ -217,7 +208,7 @@ def prediction(lists: Candidates, given: Any) -> FloatArray:
     said = getattr(given, "grade", getattr(given, "relevance", None))
     if said is None:
         return scores_of(lists, given)
-    row = lists.find(given.query_id.tolist(), given.doc_id.tolist())
+    row = lists.find(given)
     at, n = row[row >= 0], len(lists.doc_id)
     with np.errstate(invalid="ignore"):
         value = sum_by(at, said[row >= 0], n) / np.bincount(at, minlength=n)

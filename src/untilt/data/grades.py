@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from untilt._core.arrays import AnyArray, FloatArray, frozen, identifiers
+from untilt._core.arrays import AnyArray, FloatArray, IntArray, frozen, identifiers
 from untilt._core.portable import Portable
 from untilt.data.read.database import open_database, quoted, translated_errors
 from untilt.data.read.sources import at_hand, files_of, open_source
@@ -26,6 +26,7 @@ NAMES = {
     "drawn": ("drawn",),
 }
 NEEDED = ("query_id", "doc_id", "grade")
+Rows = dict[str, list[Any]]
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -108,6 +109,20 @@ class Grades(Portable):
         )
 
 
+def find_pairs(given: Any, query_id: AnyArray, doc_id: AnyArray) -> IntArray:
+    """The row of each given pair among these, -1 where there is none; ids are compared as text.
+
+    given : has `query_id` and `doc_id`. Of equal pairs the last one counts
+    """
+    wanted = list(
+        zip(map(str, given.query_id.tolist()), map(str, given.doc_id.tolist()), strict=True)
+    )
+    at = dict.fromkeys(wanted, -1)
+    pairs = zip(map(str, query_id.tolist()), map(str, doc_id.tolist()), strict=True)
+    at |= {pair: row for row, pair in enumerate(pairs) if pair in at}
+    return np.array([at[pair] for pair in wanted], dtype=np.int64)
+
+
 def _refuse(bad: AnyArray, values: FloatArray, what: str, fix: str) -> None:
     if bad.any():
         row = int(np.argmax(bad))
@@ -139,12 +154,7 @@ def read_labels(
         by the share that is graded; right only where grades are missing by chance
     """
     ending = Path(source).suffix.lower() if isinstance(source, str | os.PathLike) else ""
-    if ending in (".qrels", ".txt"):
-        rows = _qrels(Path(source))
-    elif ending == ".json":
-        rows = _workbench(Path(source))
-    else:
-        rows = _table(source, columns or {})
+    rows = FORMATS[ending](Path(source)) if ending in FORMATS else _table(source, columns or {})
     given = rows["grade"]
     written = [None if each is None or str(each).strip() == "" else each for each in given]
     kept = np.array([each is not None for each in written], dtype=bool)
@@ -183,7 +193,7 @@ def _number(grade: object, words: Mapping[str, float]) -> float:
         ) from None
 
 
-def _table(source: Any, columns: Mapping[str, str]) -> dict[str, list[Any]]:
+def _table(source: Any, columns: Mapping[str, str]) -> Rows:
     with at_hand((source,)) as (here,), open_database(
         memory_limit=None, temp_directory=None, threads=None,
         files=[name for part in files_of(here) for name in part.names], keep_order=True,
@@ -207,10 +217,10 @@ def _table(source: Any, columns: Mapping[str, str]) -> dict[str, list[Any]]:
             table = opened.load(tuple(chosen.values()), ids)
             as_text = ", ".join(f"CAST({quoted(each)} AS VARCHAR)" for each in chosen.values())
             rows = database.rows(f"SELECT {as_text} FROM {table}")
-    return {name: [row[j] for row in rows] for j, name in enumerate(chosen)}
+    return _columns(rows, chosen)
 
 
-def _qrels(path: Path) -> dict[str, list[Any]]:
+def _qrels(path: Path) -> Rows:
     rows = []
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
@@ -219,11 +229,11 @@ def _qrels(path: Path) -> dict[str, list[Any]]:
                 raise FileFormatError(
                     f"line {number} of {path} is not `query 0 document grade`: {line.strip()!r}."
                 )
-            rows += [parts] if parts else []
-    return {name: [row[j] for row in rows] for j, name in enumerate(("query_id", "_", *NEEDED[1:]))}
+            rows += [(parts[0], *parts[2:])] if parts else []
+    return _columns(rows)
 
 
-def _workbench(path: Path) -> dict[str, list[Any]]:
+def _workbench(path: Path) -> Rows:
     try:
         lists = json.loads(path.read_text(encoding="utf-8"))["judgmentRatings"]
         rows = [(each["query"], r["docId"], r["rating"]) for each in lists for r in each["ratings"]]
@@ -232,7 +242,15 @@ def _workbench(path: Path) -> dict[str, list[Any]]:
             f"{path} holds no judgments of the Search Relevance Workbench: an object with "
             f"judgmentRatings, each with query and ratings of docId and rating ({error!r})."
         ) from error
-    return {name: [row[j] for row in rows] for j, name in enumerate(NEEDED)}
+    return _columns(rows)
+
+
+def _columns(rows: Sequence[Sequence[Any]], names: Iterable[str] = NEEDED) -> Rows:
+    return {name: [row[j] for row in rows] for j, name in enumerate(names)}
+
+
+# By the ending of a file; anything else is a table.
+FORMATS = {".qrels": _qrels, ".txt": _qrels, ".json": _workbench}
 
 
 def ask_judge(

@@ -39,11 +39,13 @@ from untilt._core.statistics import (
     jackknife_error,
     student_quantile,
 )
+from untilt.bias.curve import PositionBias
+from untilt.data.clicklog import ClickLog
+from untilt.data.counts import corrected_clicks
+from untilt.data.grades import Grades
+from untilt.data.seen import overlap_of
 from untilt.errors import OptionError
-from untilt.evaluation.systems import Systems, named_systems
-from untilt.facts import Fact, note, warning
-from untilt.labels.graded import Grades
-from untilt.labels.lists import (
+from untilt.evaluation.labels.lists import (
     Candidates,
     Data,
     Graded,
@@ -57,7 +59,9 @@ from untilt.labels.lists import (
     prediction,
     scores_of,
 )
-from untilt.labels.plan import probabilities
+from untilt.evaluation.labels.plan import probabilities
+from untilt.evaluation.systems import Systems, named_systems
+from untilt.facts import Fact, note, warning
 from untilt.metrics.metric import Metric, parse_metric, values_per_list
 from untilt.views import Entries, Section, Table, View
 
@@ -204,7 +208,7 @@ class LabelEstimates(Entries[LabelEstimate], Portable, View):
     """
 
     entries: tuple[LabelEstimate, ...]
-    metric: Metric
+    metric: str
     share: float
     level: float
     agreements: tuple[Agreement, ...]
@@ -217,9 +221,15 @@ class LabelEstimates(Entries[LabelEstimate], Portable, View):
         names = ", ".join(entry.name for entry in self.entries)
         raise OptionError(f"there is no estimate {name!r}. There are: {names}.")
 
+    def ends(self, entry: LabelEstimate) -> dict[str, float]:
+        """Value and interval for queries like these, on the scale of the metric."""
+        assert entry.interval is not None
+        names, ends = ("value", "low", "high"), (entry.interval.low, entry.interval.high)
+        return dict(zip(names, (self.share * each for each in (entry.value, *ends)), strict=True))
+
     def view(self) -> list[Section]:
         """The estimates, and how far the predictions agree with the grades."""
-        whole = f"{self.metric}" if self.share == 1 else f"{self.metric}, a share of its largest"
+        whole = self.metric if self.share == 1 else f"{self.metric}, a share of its largest"
         header = (
             "system", "value", f"{self.level:.0%} interval", "these queries", "grades alone",
             "predictions alone", "worth grades", "queries",
@@ -302,6 +312,12 @@ def estimate_labels(
         raise OptionError(f"all grades are {best:g}: nothing tells one order from another.")
     columns = {name: prediction(lists, given) for name, given in (predictions or {}).items()}
     graded = join(lists, labels, chosen)
+    for name, system in named.items():
+        if "grades" in getattr(system, "summary_", ()) and overlap_of(data, system).trained:
+            raise OptionError(
+                f"{name} learned from grades, and of some of these queries: the same grades would "
+                "flatter it. Judge it on queries that it was not trained on."
+            )
     first = next(iter(named)) if baseline is None else baseline
     if first not in named:
         raise OptionError(f"there is no system {first!r}. There are: {', '.join(named)}.")
@@ -315,7 +331,17 @@ def estimate_labels(
     last = units.of(next(reversed(targets.values())))[0]
     agreements = _agreements(lists, graded, columns, last, level)
     facts = (UNMATCHED(n=graded.unmatched),) if graded.unmatched else ()
-    return LabelEstimates(tuple(entries), chosen, share, level, tuple(agreements), facts)
+    return LabelEstimates(tuple(entries), str(chosen), share, level, tuple(agreements), facts)
+
+
+def beside_clicks(
+    log: ClickLog, systems: Systems, labels: Grades, metric: str, curve: PositionBias, level: float
+) -> LabelEstimates:
+    """`estimate_labels` with clicks over examination as the prediction: (y + g) / (e + 1)."""
+    known = log if log.depth <= curve.depth else log.top(curve.depth)
+    clicks, exposure = corrected_clicks(known, *curve.affine())
+    rate = (clicks + clicks.sum() / max(exposure.sum(), 1e-300)) / (exposure + 1)
+    return estimate_labels(log, systems, labels, metric, predictions={"clicks": rate}, level=level)
 
 
 def _check_sample(labels: Grades, metric: Metric) -> None:

@@ -21,10 +21,9 @@ from untilt._core.files import replacing
 from untilt._core.portable import Portable
 from untilt._core.random import Seed, generator
 from untilt._core.statistics import check_level, normal_quantile
+from untilt.data.grades import Drawn, Grades
 from untilt.errors import OptionError, check_choice
-from untilt.evaluation.systems import Systems, named_systems
-from untilt.labels.graded import Drawn, Grades
-from untilt.labels.lists import (
+from untilt.evaluation.labels.lists import (
     Candidates,
     Data,
     candidates,
@@ -34,6 +33,7 @@ from untilt.labels.lists import (
     largest_value,
     place_weights,
 )
+from untilt.evaluation.systems import Systems, named_systems
 from untilt.metrics.metric import Metric, parse_metric
 from untilt.views import Section, Table, View
 

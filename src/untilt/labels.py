@@ -1,5 +1,5 @@
 """Grades of people or of a language model beside clicks: which to buy, and what they show."""
 
-from untilt import _names
+from untilt._names import namespace
 
-__getattr__, __dir__ = _names.namespace(__name__)
+__getattr__, __dir__ = namespace(__name__)
