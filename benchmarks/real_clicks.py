@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from real_judgments import judged, ratios
+from real_judgments import ratios
 
 import untilt as ut
 from untilt import catalog
+from untilt.bias.em.rank_prior import joint_curve
 
 MOVED = 1.5
 AGAINST = "pbm"
@@ -55,9 +56,10 @@ def chances(early: pd.DataFrame, late: pd.DataFrame, *, joint: bool) -> tuple[pd
 
 def _by_judgments(train: ut.ClickLog, rows: pd.DataFrame) -> dict[str, Any]:
     wanted, found = pd.MultiIndex.from_frame(rows[KEYS]), {}
-    for name, (judgments, curve) in judged(train).items():
-        if name not in ("joint, prior rank", "AllPairs, prior query"):
-            continue
+    curves = {"AllPairs, prior query": ut.AllPairs().fit(train).bias_, "joint": joint_curve(train)}
+    for name, curve in curves.items():
+        prior = "query" if "query" in name else "rank"
+        judgments = ut.click_judgments(train, curve, prior=prior)
         index = pd.MultiIndex.from_arrays([judgments.query_id, judgments.doc_id])
         relevance = pd.Series(judgments.relevance, index=index).reindex(wanted).to_numpy()
         alpha, beta = curve.affine()
@@ -93,5 +95,6 @@ def click_models(frames: dict[str, pd.DataFrame], seed: int) -> dict[str, Any]:
     for name, frame in frames.items():
         early, late = in_halves(frame)
         rows, found = chances(early, late, joint=name != "trec")
+        print(f"{name}: {len(rows):,} rows", flush=True)
         told[name] = scores(rows, found, seed)
     return told

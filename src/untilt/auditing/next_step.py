@@ -137,7 +137,7 @@ TOO_FEW_TO_COMPARE = serious(
 GAPS_MOVE_DOCUMENTS = serious(
     "audit.gaps-move-documents",
     "documents move only together with the positions that a session leaves out, and nothing tells "
-    "such sessions from examination: log all positions of a page as one session",
+    "such sessions from examination; a log with all positions of a page in one session would tell",
 )
 BELOW = note(
     "audit.below",
