@@ -79,15 +79,15 @@ def main() -> None:
     options = parser.parse_args()
     measured = parts(options.data, options.seed)
     file = RESULTS / "real.json"
-    results = json.loads(file.read_text())["results"] if file.exists() and options.only else {}
     for name in options.only or measured:
         try:
-            results[name] = measured[name]()
+            found = measured[name]()
         except FileNotFoundError as error:
             print(f"{name} is left out: {error.filename} is missing")
             continue
-        print(f"{name}\n{json.dumps(results[name], indent=1)}", flush=True)
-        save("real", results, seed=options.seed, packages=["pandas"])
+        print(f"{name}\n{json.dumps(found, indent=1)}", flush=True)
+        results = json.loads(file.read_text())["results"] if file.exists() else {}
+        save("real", {**results, name: found}, seed=options.seed, packages=["pandas"])
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from scipy.optimize import minimize_scalar
 import untilt as ut
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "expedia.py"
-SEEDS, TREES, RESAMPLES = 5, 100, 2000
+SEEDS, TREES, RESAMPLES = 3, 100, 2000
 AGAINST = "LambdaMART, raw clicks"
 LGB = {
     "learning_rate": 0.05, "num_leaves": 31, "num_threads": 1, "verbosity": -1,
@@ -39,7 +39,9 @@ Scores = Callable[[Any], Any]
 def power_of(log: ut.ClickLog) -> float:
     """eta of theta_k = k^-eta, fitted to clicks by position of lists in random order."""
     rates = log.ctr_by_position()
-    k, n, c = (np.asarray(each, float) for each in (rates.position, rates.shown, rates.clicks))
+    k, n, c = (
+        np.asarray(each, float) for each in (rates.position, rates.impressions, rates.clicks)
+    )
 
     def loss(eta: float) -> float:
         mean = n * k**-eta

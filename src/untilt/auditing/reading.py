@@ -206,7 +206,7 @@ class ReadingTest:
     detail : what differs: "level", "slope" or "spread"
     position : the effect is told for this one, relative to position 1
     share : of the impressions below position 1 that have a click above
-    trust_p : p-value of `TrustEM.trust_test_` where that shows no sign of trust; NaN elsewhere
+    trust_p : p-value of `TrustEM.trust_test_` where that shows no sign of trust; None elsewhere
     """
 
     question: Question
@@ -221,7 +221,7 @@ class ReadingTest:
     detail: Literal["level", "slope", "spread"] = "level"
     position: int = 0
     share: float = 0.0
-    trust_p: float = float("nan")
+    trust_p: float | None = None
     json_renamed: ClassVar[Mapping[str, str]] = {"asks": "question"}
     json_properties: ClassVar[tuple[str, ...]] = ("fails", "fact")
 
@@ -241,7 +241,7 @@ class ReadingTest:
         """Whether weaker documents fall so much more slowly that trust in the top is likely."""
         is_asked = self.question in ("relevance", "features")
         found = is_asked and self.fails and self.ratio > 1 and self.is_material
-        return found and bool(np.isnan(self.trust_p))
+        return found and self.trust_p is None
 
     @property
     def is_material(self) -> bool:
@@ -267,7 +267,7 @@ class ReadingTest:
         if self.question == "clicks-above" and self.ratio > 1:
             return f"{code}-more"  # people who click more than others: the curve is right
         if self.question == "relevance":
-            slower = "reading.trust" if np.isnan(self.trust_p) else "reading.weaker-fall-slower"
+            slower = "reading.trust" if self.trust_p is None else "reading.weaker-fall-slower"
             code = slower if self.ratio > 1 else "reading.better-fall-steeper"
         if self.question == "features":
             code = "reading.trust-by-features" if self.ratio > 1 else code
@@ -395,14 +395,14 @@ def reading_tests(log: ClickLog, *, level: float = 0.95, seed: Seed = 0) -> Read
     )
 
 
-def _no_sign_of_trust(counts: PositionCounts) -> float:
-    """The p-value of the estimator's own test where it shows no sign of trust, NaN elsewhere.
+def _no_sign_of_trust(counts: PositionCounts) -> float | None:
+    """The p-value of the estimator's own test where it shows no sign of trust, else None.
 
     With trust of .1/k and .3/k it showed a sign in all of 64 logs (benchmarks/bench_next_step.py's
     worlds, 20,000 and 60,000 sessions).
     """
     test = trust_test(counts)
-    return test.p_value if test.t > 0 or test.p_value > NO_SIGN else float("nan")
+    return test.p_value if test.t > 0 or test.p_value > NO_SIGN else None
 
 
 def relevance_test(log: ClickLog, *, level: float = 0.95, seed: Seed = 0) -> ReadingTest | None:
