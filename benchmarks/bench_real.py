@@ -1,189 +1,93 @@
-"""Judgments against grades and later clicks of a real log: the table in docs/export.md.
+"""Curves, judgments, click models, rankers and propensities held against what real readers did.
 
-`--clara2` is the Parquet table of NAVER's CLARA2 log with the columns query_id, session_id, doc_id,
-position, click, time and label (the grade of a document, 0 to 5). Nothing is shipped or fetched.
+    python benchmarks/bench_real.py --data FOLDER                 all parts
+    python benchmarks/bench_real.py --data FOLDER --only rankers  one part; the others stay
 
-Grades: the share of pairs of documents of one query with different grades that a score has in the
-order of their grades; equal scores count half. Later clicks: everything is fitted to the first half
-of each query's pages, and the clicks of the second half on documents that both halves show have a
-log-likelihood per 1,000 impressions, predictions rescaled to the number of clicks. A document
-moved if its mean position changed by 1.5 or more. Errors are bootstrapped by query, paired.
+FOLDER holds the logs, of which nothing is shipped or fetched; what is not there is left out:
+clara2/impressions.parquet (query_id, session_id, doc_id, position, click, time, label),
+expedia-sample/searches.csv.gz, thuir-news/impressions.parquet, trec-sessions/impressions.parquet,
+yandex-sample/train.txt.gz, obd/impressions.parquet. The tables are in docs/real-evidence.md; each
+part says in its own file how it is measured.
 """
 
 import argparse
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from _harness import save, table
+from _harness import RESULTS, save
+from real_bandit import bandit
+from real_clicks import click_models
+from real_curves import curves
+from real_judgments import against_grades, clara2, later_clicks, read
+from real_rankers import rankers
 
 import untilt as ut
-from untilt.bias.em.rank_prior import joint_curve
-
-MOVED, LEAST = 1.5, (5, 20)
-RESAMPLES = 1000
-Curves = dict[str, Any]
 
 
-def clara2(path: Path) -> pd.DataFrame:
-    """The impressions, pages of a query numbered by time."""
-    frame = pd.read_parquet(path).rename(columns={"label": "grade"})
-    first = frame.groupby(["query_id", "session_id"], as_index=False).time.min()
-    first = first.sort_values(["query_id", "time", "session_id"])
-    first["page"] = first.groupby("query_id").cumcount()
-    first["half"] = 2 * first.page >= first.groupby("query_id").page.transform("size")
-    return frame.merge(first.drop(columns="time"), on=["query_id", "session_id"])
-
-
-def curves(log: ut.ClickLog) -> Curves:
-    """The curves of estimators that need no features, and the one fitted along."""
-    counted = {"relevance": "counts"}
-    return {
-        "no bias": None,
-        "AllPairs": ut.AllPairs().fit(log).bias_,
-        "RegressionEM": ut.RegressionEM(**counted).fit(log).bias_,
-        "TrustEM": ut.TrustEM(**counted).fit(log).bias_,
-        "joint": joint_curve(log),
-    }
-
-
-def judged(log: ut.ClickLog) -> dict[str, tuple[ut.Judgments, Any]]:
-    """Judgments by every curve and prior, with the curve that predicts clicks."""
-    return {
-        f"{name}, prior {prior}": (ut.click_judgments(log, curve, prior=prior), curve)
-        for name, curve in curves(log).items()
-        for prior in ("query", "rank")
-    }
-
-
-def documents(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row per document: grade, impressions, and the scores that need no model."""
-    rate = frame.groupby("position").click.mean()
-    frame = frame.assign(expected=frame.position.map(rate))
-    keys = frame.groupby(["query_id", "doc_id"])
-    made = keys.agg(
-        grade=("grade", "first"), n=("click", "size"), clicks=("click", "sum"),
-        expected=("expected", "sum"), rank=("position", "mean"),
+def yandex(path: Path) -> pd.DataFrame:
+    """The impressions, pages of a query numbered in their order."""
+    log = ut.datasets.read_yandex(path, collapse=False)
+    lists = pd.Series(range(log.n_lists)).repeat(log.indptr[1:] - log.indptr[:-1]).to_numpy()
+    return pd.DataFrame(
+        {"query_id": log.query_id[log.query[lists]], "session_id": lists, "page": lists,
+         "doc_id": log.doc_id[log.document], "position": log.position, "click": log.label}
     )  # fmt: skip
-    made["shown order"] = -made["rank"]
-    made["click rate"] = made.clicks / made.n
-    made["click rate, ties by shown order"] = made["click rate"] - 1e-9 * made["rank"]
-    made["COEC"] = made.clicks / made.expected
-    return made
 
 
-def agreement(made: pd.DataFrame, names: list[str], least: int) -> pd.DataFrame:
-    """By query: pairs with different grades, and how many each score has in their order."""
-    rows = {}
-    for query, part in made[(made.n >= least) & made.grade.notna()].groupby("query_id"):
-        grade = part.grade.to_numpy()
-        above = grade[:, None] > grade[None, :]
-        if not above.any():
-            continue
-        rows[query] = {"pairs": above.sum()}
-        for name in names:
-            score = part[name].to_numpy()
-            gap = score[:, None] - score[None, :]
-            rows[query][name] = np.sum((gap > 0)[above]) + 0.5 * np.sum((gap == 0)[above])
-    return pd.DataFrame.from_dict(rows, orient="index")
+def trec(path: Path) -> pd.DataFrame:
+    """The impressions by topic: what was typed hardly comes again."""
+    frame = pd.read_parquet(path)
+    page = pd.factorize(frame.session_id)[0]
+    topic = frame.year.astype(str) + "-" + frame.topic
+    kept = frame.assign(query_id=topic, page=page)
+    return kept.drop_duplicates(["query_id", "session_id", "doc_id"])
 
 
-def ratios(by_query: pd.DataFrame, total: str, against: str, seed: int) -> dict[str, Any]:
-    """Ratio of each column to `total`, and its difference to `against`, with bootstrap errors."""
-    rng = np.random.default_rng(seed)
-    weight = rng.multinomial(len(by_query), [1 / len(by_query)] * len(by_query), size=RESAMPLES)
-    sums = pd.DataFrame(weight @ by_query.to_numpy(), columns=by_query.columns)
-    drawn, value = sums.div(sums[total], axis=0), by_query.sum() / by_query[total].sum()
-    return {
-        name: {
-            "value": float(value[name]), "error": float(drawn[name].std()),
-            "gap": float(value[name] - value[against]),
-            "gap_error": float((drawn[name] - drawn[against]).std()),
+def parts(data: Path, seed: int) -> dict[str, Callable[[], Any]]:
+    """What is measured, by name."""
+
+    def frames() -> dict[str, pd.DataFrame]:
+        return {
+            "clara2": clara2(data / "clara2" / "impressions.parquet"),
+            "yandex": yandex(data / "yandex-sample" / "train.txt.gz"),
+            "trec": trec(data / "trec-sessions" / "impressions.parquet"),
         }
-        for name in by_query.columns if name != total
-    }  # fmt: skip
 
+    def judgments() -> dict[str, Any]:
+        frame = clara2(data / "clara2" / "impressions.parquet")
+        grades = against_grades(frame, read(frame), seed)
+        return {"grades": grades, "later clicks": later_clicks(frame, seed)}
 
-def against_grades(frame: pd.DataFrame, log: ut.ClickLog, seed: int) -> dict[str, Any]:
-    """Pairs in grade order of all scores."""
-    made = documents(frame)
-    plain = ["shown order", "click rate", "click rate, ties by shown order", "COEC"]
-    scores = {name: found for name, (found, _) in judged(log).items()}
-    for name, found in scores.items():
-        index = pd.MultiIndex.from_arrays([found.query_id, found.doc_id], names=made.index.names)
-        made[name] = pd.Series(found.relevance, index=index)
-    told = {}
-    for least in LEAST:
-        by_query = agreement(made, [*plain, *scores], least)
-        told[f"at least {least}"] = {
-            "queries": len(by_query), "pairs": int(by_query.pairs.sum()),
-            "scores": ratios(by_query, "pairs", "shown order", seed),
-        }  # fmt: skip
-    told["prior"] = {name: str(found.notes[1]) for name, found in scores.items() if "rank" in name}
-    return told
-
-
-def later_clicks(frame: pd.DataFrame, seed: int) -> dict[str, Any]:
-    """Log-likelihood of the second half by what the first half says."""
-    early, late = frame[~frame.half], frame[frame.half]
-    log = read(early)
-    first = early.groupby(["query_id", "doc_id"]).position.mean()
-    place = late.groupby(["query_id", "doc_id"]).position.mean()
-    late = late.join(
-        pd.DataFrame({"moved": (place - first).abs() >= MOVED}), ["query_id", "doc_id"]
-    )
-    late = late[pd.MultiIndex.from_frame(late[["query_id", "doc_id"]]).isin(first.index)]
-    k = late.position.to_numpy()
-    chance = {"position alone": early.groupby("position").click.mean().reindex(k).to_numpy()}
-    for name, (found, curve) in judged(log).items():
-        index = pd.MultiIndex.from_arrays([found.query_id, found.doc_id])
-        relevance = pd.Series(found.relevance, index=index)
-        mine = relevance.reindex(pd.MultiIndex.from_frame(late[["query_id", "doc_id"]])).to_numpy()
-        alpha, beta = (np.ones(10), np.zeros(10)) if curve is None else curve.affine()
-        chance[name] = alpha[k - 1] * mine + beta[k - 1]
-    told = {}
-    for part, keep in {"all": np.ones(len(late), bool), "moved": late.moved.to_numpy()}.items():
-        y = late.click.to_numpy()[keep]
-        columns = {"impressions": np.full(keep.sum(), 1e-3)}
-        for name, each in chance.items():
-            p = np.clip(each[keep] * (y.sum() / each[keep].sum()), 1e-6, 1 - 1e-6)
-            columns[name] = y * np.log(p) + (1 - y) * np.log1p(-p)
-        by_query = pd.DataFrame(columns).groupby(late.query_id.to_numpy()[keep]).sum()
-        told[part] = {
-            "impressions": int(keep.sum()), "clicks": int(y.sum()),
-            "scores": ratios(by_query, "impressions", "AllPairs, prior query", seed),
-        }  # fmt: skip
-    return told
-
-
-def read(frame: pd.DataFrame) -> ut.ClickLog:
-    """The log of these rows."""
-    return ut.read_log(frame[["query_id", "session_id", "doc_id", "position", "click"]])
+    return {
+        "curves": lambda: curves(frames(), data, seed),
+        "judgments": judgments,
+        "click models": lambda: click_models(frames(), seed),
+        "rankers": lambda: rankers(data, seed),
+        "bandit": lambda: bandit(data / "obd" / "impressions.parquet", seed),
+    }
 
 
 def main() -> None:
-    """Judge, compare, save."""
+    """Measure the parts that are wanted, save all."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--clara2", type=Path, required=True, help="the Parquet table")
+    parser.add_argument("--data", type=Path, required=True, help="the folder of the logs")
+    parser.add_argument("--only", nargs="+", default=None, help="parts; all without it")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    frame = clara2(options.clara2)
-    results = {
-        "grades": against_grades(frame, read(frame), options.seed),
-        "later clicks": later_clicks(frame, options.seed),
-    }
-    for title, part in [*list(results["grades"].items())[:2], *results["later clicks"].items()]:
-        print(f"\n{title}: { ({k: v for k, v in part.items() if k != 'scores'}) }")
-        scores = part["scores"].items()
-        table(
-            ["score", "value", "error", "gap"],
-            [
-                (n, s["value"], s["error"], f"{s['gap']:+.3f} +- {s['gap_error']:.3f}")
-                for n, s in scores
-            ],
-        )
-    save("real_judgments", results, seed=options.seed, packages=["pandas"])
+    measured = parts(options.data, options.seed)
+    file = RESULTS / "real.json"
+    for name in options.only or measured:
+        try:
+            found = measured[name]()
+        except FileNotFoundError as error:
+            print(f"{name} is left out: {error.filename} is missing")
+            continue
+        print(f"{name}\n{json.dumps(found, indent=1)}", flush=True)
+        results = json.loads(file.read_text())["results"] if file.exists() else {}
+        save("real", {**results, name: found}, seed=options.seed, packages=["pandas"])
 
 
 if __name__ == "__main__":

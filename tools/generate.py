@@ -54,9 +54,10 @@ def _stub(homes: Mapping[str, str]) -> str:
 
 
 # Between `<!-- methods: KIND -->`, `<!-- coverage: short -->`, `<!-- quality: TABLE -->`,
-# `<!-- memory: LOG -->` or `<!-- others: TABLE -->`, and `<!-- end -->`.
+# `<!-- memory: LOG -->`, `<!-- others: TABLE -->` or
+# `<!-- real: TABLE -->`, and `<!-- end -->`.
 MARKED = re.compile(
-    r"(<!-- (methods|coverage|quality|memory|others): ([a-z -]+) -->\n).*?(<!-- end -->)",
+    r"(<!-- (methods|coverage|quality|memory|others|real): ([a-z0-9 -]+) -->\n).*?(<!-- end -->)",
     re.DOTALL,
 )
 
@@ -73,7 +74,7 @@ def _written(mark: re.Match[str]) -> str:
         return mark[1] + table(cast("catalog.Kind", mark[3])) + mark[4]
     measured = {
         "coverage": coverage_table, "quality": quality_table, "memory": memory_table,
-        "others": others_table,
+        "others": others_table, "real": real_table,
     }  # fmt: skip
     return mark[1] + measured[mark[2]](mark[3]) + mark[4]
 
@@ -272,6 +273,69 @@ def _peak(row: dict[str, Any] | None) -> str:
         return "-"
     told = f"{row['peak_gib']:.2f} GiB, {row['seconds']:.0f} s"
     return told if row["outcome"] == "finished" else f"{row['outcome']} ({told})"
+
+
+REAL = ROOT / "benchmarks/results/real.json"
+
+
+def real_table(part: str) -> str:
+    """A part of benchmarks/results/real.json as a table in Markdown."""
+    results = json.loads(REAL.read_text(encoding="utf8"))["results"]
+    name, _, log = part.partition(" of ")
+    if name == "curves":
+        rows = results["curves"][log]["rows"]
+    elif name == "judgments":
+        graded, later = results["judgments"]["grades"], results["judgments"]["later clicks"]
+        columns = {"graded pairs in order": graded["at least 20"], "later clicks": later["all"]}
+        rows = _score_rows(columns, "shown order")
+    elif name == "click-models":
+        told = results["click models"][log]
+        columns = {
+            f"{kind}: {told[kind]['clicks']:,} clicks": told[kind] for kind in ("moved", "all")
+        }
+        rows = _score_rows(columns, "PBM")
+    else:
+        rows = results[name] if name == "bandit" else results[name]["rows"]
+    cells = [list(rows[0]), ["---"] * len(rows[0])]
+    cells += [[_real_cell(value) for value in row.values()] for row in rows]
+    return "".join(f"| {' | '.join(row)} |\n" for row in cells)
+
+
+def _score_rows(columns: dict[str, dict[str, Any]], against: str) -> list[dict[str, Any]]:
+    """A row for each score: its value, and its difference with a standard error."""
+    names = dict.fromkeys(name for each in columns.values() for name in each["scores"])
+    return [
+        {"": name, **{
+            head.format(title): cell
+            for title, each in columns.items()
+            for head, cell in _score_cells(each["scores"].get(name), against)
+        }}
+        for name in names
+    ]  # fmt: skip
+
+
+def _score_cells(score: dict[str, float] | None, against: str) -> list[tuple[str, str]]:
+    if score is None:
+        return [("{}", ""), (f"{{}}, minus {against}", "")]
+    digits = 3 if abs(score["value"]) < 1 else 1
+    gap = f"{score['gap']:+.{digits}f} +- {score['gap_error']:.{digits}f}"
+    return [("{}", f"{score['value']:.{digits}f}"), (f"{{}}, minus {against}", gap)]
+
+
+def _real_cell(value: Any) -> str:
+    """A figure, with its interval where it has one."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.3g}" if abs(value) < 100 else f"{value:,.0f}"
+    if not isinstance(value, dict):
+        return str(value)
+    if value["value"] is None:
+        return "not known"
+    digits = 4 if abs(value["value"]) < 0.02 else 3 if abs(value["value"]) < 0.5 else 2
+    if value["low"] is None or value["high"] is None:
+        return f"{value['value']:.{digits}f}"
+    return f"{value['value']:.{digits}f} [{value['low']:.{digits}f}, {value['high']:.{digits}f}]"
 
 
 def others_table(name: str) -> str:

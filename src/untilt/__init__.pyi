@@ -3,6 +3,7 @@ from untilt import bias as bias
 from untilt import clickmodels as clickmodels
 from untilt import cluster as cluster
 from untilt import data as data
+from untilt import datasets as datasets
 from untilt import evaluators as evaluators
 from untilt import exports as exports
 from untilt import labels as labels
@@ -70,6 +71,14 @@ from untilt.data.read.read_log import read_ubi as read_ubi
 from untilt.data.read.ubi import Ubi as Ubi
 from untilt.data.transform import synthesise as synthesise
 from untilt.data.write_log import write_log as write_log
+from untilt.datasets.pages import read_baidu_ultr as read_baidu_ultr
+from untilt.datasets.pages import read_clara2 as read_clara2
+from untilt.datasets.pages import read_trec_sessions as read_trec_sessions
+from untilt.datasets.pages import read_yandex as read_yandex
+from untilt.datasets.tables import read_expedia as read_expedia
+from untilt.datasets.tables import read_judged_set as read_judged_set
+from untilt.datasets.tables import read_open_bandit as read_open_bandit
+from untilt.datasets.tables import read_thuir_news as read_thuir_news
 from untilt.errors import UntiltError as UntiltError
 from untilt.evaluation.clip_curve import clip_curve as clip_curve
 from untilt.evaluation.estimate import estimate as estimate

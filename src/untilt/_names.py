@@ -114,6 +114,15 @@ NAMESPACES = {
             "untilt.data.transform": "synthesise",
         },
     ),
+    "datasets": Namespace(
+        (),
+        {
+            "untilt.datasets.pages": "read_baidu_ultr read_clara2 read_trec_sessions read_yandex",
+            "untilt.datasets.tables": (
+                "read_expedia read_judged_set read_open_bandit read_thuir_news"
+            ),
+        },
+    ),
     "selection": Namespace(
         (),
         {

@@ -3,8 +3,10 @@
 from dataclasses import fields, replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from tests.auditing.people import READERS, fixed_lists, people
+from tests.conftest import build_log
 
 import untilt as ut
 from untilt._core import codec
@@ -101,3 +103,31 @@ def test_fixed_lists_with_trust_are_read_by_features():
     found = audit(fixed_lists(0, trust=0.5))
     assert (found.next_step.rule, found.next_step.method) == ("trust-in-top", "TrustEM")
     assert ut.TrustEM().fit(fixed_lists(0, trust=0.5)).bias_.has_trust
+
+
+def slots(rng, *, n=6000):
+    """Pages of three slots of which each is logged as a session of its own."""
+    doc, k = rng.integers(20, size=n), rng.integers(1, 4, size=n)
+    click = rng.random(n) < 0.3 / k
+    return pa.table(
+        {"query_id": rng.integers(15, size=n), "session_id": np.arange(n), "doc_id": doc,
+         "position": k, "click": click}
+    )  # fmt: skip
+
+
+def test_slots_that_are_not_linked_are_told_why_no_estimator_helps(rng):
+    step = audit(ut.read_log(slots(rng))).next_step
+    assert (step.rule, step.method) == ("swaps", "")
+    assert step.advice.why.code == "audit.gaps-move-documents"
+    assert step.command == ""
+
+
+def test_documents_that_move_without_clicks_are_no_groups_of_positions():
+    """Two positions that share documents, clicked at the first alone."""
+    lists = [(q, [0, 1] if q % 2 else [1, 0], [], 50) for q in range(12)]
+    clicked = [(q, [0, 1] if q % 2 else [1, 0], [0 if q % 2 else 1], 3) for q in range(12)]
+    step = audit(
+        build_log(lists + [(q, list(reversed(d)), [], c) for q, d, _, c in lists] + clicked)
+    ).next_step
+    assert step.method == ""
+    assert "audit.too-few-to-compare" in [part.code for part in step.advice.why.parts]

@@ -11,6 +11,8 @@ from untilt import ClickLog, PositionBias, audit, estimate, shown
 from untilt._core import codec
 from untilt.auditing.audit import Audit
 from untilt.auditing.reading import ReadingTest, ReadingTests, reading_tests
+from untilt.bias.em.trust_em import trust_test
+from untilt.data.counts import position_counts
 from untilt.facts import codes
 
 
@@ -115,6 +117,22 @@ def one_test(**changes: Any) -> ReadingTest:
         "adjusted": 1e-3, "effective_queries": 90.0, "detail": "slope", "position": 7,
     }  # fmt: skip
     return ReadingTest(**{**usual, **changes})
+
+
+def test_trust_is_named_where_both_tests_show_it():
+    assert one_test().names_trust
+    unseen = one_test(trust_p=0.9)
+    assert unseen.fact.code == "reading.weaker-fall-slower-serious"
+    assert not unseen.names_trust
+
+
+def test_the_other_test_of_trust_is_that_of_trust_em():
+    for seed, trust in ((6, 0.3), (7, 0.3), (0, 0.0), (1, 0.0), (2, 0.0), (3, 0.0)):
+        log = people(seed, trust=trust)
+        asked = next(t for t in reading_tests(log).tests if t.question == "relevance")
+        own = trust_test(position_counts(log.without_versions()))
+        assert (asked.trust_p is None) == (own.t < 0 and own.p_value < 0.5)
+        assert not trust or asked.trust_p is None
 
 
 def test_severity_asks_for_more_than_significance():

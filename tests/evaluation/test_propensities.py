@@ -320,3 +320,21 @@ def test_a_fact_of_the_balance_says_by_how_much() -> None:
     found = balance_of(cells_for(parse_evaluator(BY), pool_of(ut.read_log(rows), "shown")), {})
     assert isinstance(found.doubts[0], Fact)
     assert str(found.doubts[0]).startswith("documents were shown 0.7")
+
+
+def test_lists_of_one_document_have_nothing_to_order() -> None:
+    """Slots that are not linked: among the documents of a list every propensity would be 1."""
+    rows = pd.DataFrame(
+        {
+            "query_id": 0, "session_id": range(400), "doc_id": np.tile([0, 1, 2, 3], 100),
+            "position": 1, "click": np.tile([1, 0, 0, 0, 0], 80), "propensity": 0.25,
+        }
+    )  # fmt: skip
+    log = ut.read_log(rows)
+    system = {"any": np.zeros(log.n_documents)}
+    found = estimate(log, system, evaluator=BY, metric=CLICKS, among="list")
+    assert found.balance is not None
+    assert [each.code for each in found.balance.doubts] == ["estimate.nothing-to-order"]
+    among_shown = estimate(log, system, evaluator=BY, metric=CLICKS, among="shown")
+    assert among_shown.balance is not None
+    assert among_shown.balance.doubts == ()

@@ -129,6 +129,16 @@ ANY_CURVE_FITS = serious(
     "each position shows its own documents (the positions form {groups} separate groups) and "
     "there are no features to model relevance with: any curve fits this log",
 )
+TOO_FEW_TO_COMPARE = serious(
+    "audit.too-few-to-compare",
+    "too few clicks are on documents that were shown at several positions, and there are no "
+    "features to model relevance with: any curve fits this log",
+)
+GAPS_MOVE_DOCUMENTS = serious(
+    "audit.gaps-move-documents",
+    "documents move only together with the positions that a session leaves out, and nothing tells "
+    "such sessions from examination; a log with all positions of a page in one session would tell",
+)
 BELOW = note(
     "audit.below",
     "below position {depth} the log gives bounds only (⟦AllPairs(unjoined='bounds')⟧)",
@@ -143,7 +153,7 @@ RUN_SWAPS = note(
 )
 MORE_SESSIONS = note(
     "audit.collect-sessions",
-    "positions share documents, but with too few clicks: collect more sessions",
+    "collect more sessions",
 )
 # Whether sessions are read differently by their context.
 CONTEXTS_READ_APART = note(
@@ -515,7 +525,7 @@ def _until_then(found: Findings) -> Advice:
         return _all_pairs(graph, reach, found.n_rankers)
     if found.usable_features:
         return _regression(found)
-    return _all_pairs(graph, reach, found.n_rankers) if reach > 1 else _swap(graph)
+    return _all_pairs(graph, reach, found.n_rankers) if reach > 1 else _swap(found)
 
 
 def _shuffled(done: Interventions) -> tuple[Advice | None, int]:
@@ -573,8 +583,14 @@ def _regression(found: Findings) -> Advice:
     return Advice(RegressionEM.__name__, joined(*why), believes=believes)
 
 
-def _swap(graph: PositionGraph) -> Advice:
-    why = joined(ANY_CURVE_FITS(groups=_n_groups(graph)), _to_know_more(graph))
+def _swap(found: Findings) -> Advice:
+    graph = found.graph
+    if len(graph.components) > 1:
+        why = joined(ANY_CURVE_FITS(groups=len(graph.components)), _to_know_more(graph))
+    elif found.joined_depth < graph.depth:
+        return Advice("", GAPS_MOVE_DOCUMENTS())
+    else:
+        why = joined(TOO_FEW_TO_COMPARE(), _to_know_more(graph))
     # A plan compares click rates, so it needs clicks at two positions at least.
     planned = reach_of_positions(1 + np.flatnonzero(np.diag(graph.clicks) > 0)) >= 2
     return Advice("", why, instead="untilt plan LOG" if planned else "")

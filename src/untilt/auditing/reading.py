@@ -29,7 +29,7 @@ from untilt.auditing.scores import (
 )
 from untilt.bias.contextual.contextual import ContextualBias
 from untilt.bias.curve import PositionBias
-from untilt.bias.em.trust_em import TrustEM
+from untilt.bias.em.trust_em import TrustEM, trust_test
 from untilt.bias.experiments.assignment import experiments_of, has_several_experiments
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, position_counts
@@ -84,6 +84,14 @@ _FOUND = {
             "likely cause is trust: people click the top because it is the top. Other causes are "
             "people who stop at a click, and relevance that changes. {estimator:method} models "
             "trust.",
+        ),
+        warning(
+            "reading.weaker-fall-slower",
+            "From position 1 to {position}, clicks of weaker documents fall {ratio:.2f} times "
+            "[{low:.2f}, {high:.2f}] as much as those of better ones (p {p_value:.1g}), so that no "
+            "one curve fits both. Trust in the top would do that, but the test of "
+            "{estimator:method} shows no sign of it (p {trust_p:.2g}): relevance that changes from "
+            "session to session, or readers that stop at a click, are likelier.",
         ),
         warning(
             "reading.better-fall-steeper",
@@ -173,6 +181,8 @@ _FOUND |= {
 }
 
 SIZE = 0.05  # of all tests together
+NO_SIGN = 0.5  # p-value of the test of trust that the data have no sign of it
+FARTHEST = 1e3  # a ratio above is as good as unbounded
 MATERIAL = 1.1  # a factor that is surely beyond this one may turn a decision
 _FIRST = ("serious", "warning", "note")
 MOST_KINDS = 5  # of rankers or of a context that are compared with the others, the largest first
@@ -196,6 +206,7 @@ class ReadingTest:
     detail : what differs: "level", "slope" or "spread"
     position : the effect is told for this one, relative to position 1
     share : of the impressions below position 1 that have a click above
+    trust_p : p-value of `TrustEM.trust_test_` where that shows no sign of trust; None elsewhere
     """
 
     question: Question
@@ -210,6 +221,7 @@ class ReadingTest:
     detail: Literal["level", "slope", "spread"] = "level"
     position: int = 0
     share: float = 0.0
+    trust_p: float | None = None
     json_renamed: ClassVar[Mapping[str, str]] = {"asks": "question"}
     json_properties: ClassVar[tuple[str, ...]] = ("fails", "fact")
 
@@ -228,7 +240,8 @@ class ReadingTest:
     def names_trust(self) -> bool:
         """Whether weaker documents fall so much more slowly that trust in the top is likely."""
         is_asked = self.question in ("relevance", "features")
-        return is_asked and self.fails and self.ratio > 1 and self.is_material
+        found = is_asked and self.fails and self.ratio > 1 and self.is_material
+        return found and self.trust_p is None
 
     @property
     def is_material(self) -> bool:
@@ -254,7 +267,8 @@ class ReadingTest:
         if self.question == "clicks-above" and self.ratio > 1:
             return f"{code}-more"  # people who click more than others: the curve is right
         if self.question == "relevance":
-            code = "reading.trust" if self.ratio > 1 else "reading.better-fall-steeper"
+            slower = "reading.trust" if self.trust_p is None else "reading.weaker-fall-slower"
+            code = slower if self.ratio > 1 else "reading.better-fall-steeper"
         if self.question == "features":
             code = "reading.trust-by-features" if self.ratio > 1 else code
         if self.question in ("time", "ranker"):
@@ -268,7 +282,8 @@ class ReadingTest:
             return {"share": self.share}
         if self.question in ("relevance", "features"):
             named = catalog.record_of(TrustEM, "bias").name
-            return {"position": self.position, "estimator": TrustEM.__name__, "name": named}
+            told = {"position": self.position, "trust_p": self.trust_p}
+            return {**told, "estimator": TrustEM.__name__, "name": named}
         if self.question == "context":
             kind = {"column": self.column, "about": self.about}
             return {"position": self.position, **kind, "estimator": ContextualBias.__name__}
@@ -360,7 +375,10 @@ def reading_tests(log: ClickLog, *, level: float = 0.95, seed: Seed = 0) -> Read
         "time": list(_time(log, level, reach)),
         "ranker": list(_ranker(log, level, reach)),
         "context": list(_context(log, level, reach)),
-        "relevance": list(_relevance(log, counts, level, reach, seed)),
+        "relevance": [
+            replace(test, trust_p=_no_sign_of_trust(counts))
+            for test in _relevance(log, counts, level, reach, seed)
+        ],
     }
     if not made["relevance"] and own.features is not None:
         made["features"] = list(_features(own, level, reach))
@@ -375,6 +393,16 @@ def reading_tests(log: ClickLog, *, level: float = 0.95, seed: Seed = 0) -> Read
             if why is not None
         ),
     )
+
+
+def _no_sign_of_trust(counts: PositionCounts) -> float | None:
+    """The p-value of the estimator's own test where it shows no sign of trust, else None.
+
+    With trust of .1/k and .3/k it showed a sign in all of 64 logs (benchmarks/bench_next_step.py's
+    worlds, 20,000 and 60,000 sessions).
+    """
+    test = trust_test(counts)
+    return test.p_value if test.t > 0 or test.p_value > NO_SIGN else None
 
 
 def relevance_test(log: ClickLog, *, level: float = 0.95, seed: Seed = 0) -> ReadingTest | None:
@@ -550,8 +578,10 @@ def _spread(cells: ScoreCells, question: Question, level: float) -> Iterator[Rea
 
 
 def _test(score: Score, question: Question, ratio: tuple[float, float, float]) -> ReadingTest:
+    value, low, high = ratio
+    high = high if high < FARTHEST else np.inf
     return ReadingTest(
-        question, *ratio, p_value=score.p_value, effective_queries=score.effective_queries
+        question, value, low, high, p_value=score.p_value, effective_queries=score.effective_queries
     )
 
 

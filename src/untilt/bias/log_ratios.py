@@ -255,7 +255,8 @@ def _ends(
     """
     half = wider * _quantiles(level, errors.degrees_of_freedom) * error
     if errors.click_parts is None:
-        return np.exp(z - half), np.exp(z + half)
+        with np.errstate(over="ignore"):  # of a position that hardly anything joins: no upper end
+            return np.exp(z - half), np.exp(z + half)
     parts = errors.click_parts
     below, above = _count_distances(np.abs(parts), level)
     down = np.sqrt(np.sum(np.where(parts > 0, below, above) ** 2, axis=0))

@@ -35,6 +35,11 @@ UNSUPPORTED = serious(
     "estimate.places-unsupported",
     "of the chances that places of {system} need, propensities give {mass:.0%} +- {error:.0%}",
 )
+NOTHING_TO_ORDER = serious(
+    "estimate.nothing-to-order",
+    "every session shows one document, so that its list has one order; "
+    "⟦among='shown'|--among shown⟧ ranks all shown documents of a query",
+)
 NOT_USED = warning("estimate.propensities-not-used", "values do not rest on propensities: {why}")
 
 SURE = 3.3  # standard errors off, p 1e-3: then propensities do not agree with the log
@@ -55,6 +60,8 @@ class Balance(Portable):
 
 def balance_of(cells: Pool, discounts: Mapping[str, Discounts]) -> Balance:
     """Of the sessions of the baseline, and of these systems."""
+    if cells.among == "list" and ragged.lengths(cells.slates.indptr).max(initial=0) < 2:
+        return Balance(0.0, 0.0, (NOTHING_TO_ORDER(),))
     value, error = _balance(cells)
     sure = abs(value) > max(NEGLIGIBLE, SURE * error)
     doubts = [DISAGREE(ratio=1 + value, error=error)] if sure or error > MOST_ERROR else []

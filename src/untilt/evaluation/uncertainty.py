@@ -35,8 +35,8 @@ CURVE_CHECK = note(
 )
 CURVE_CHECK_IMPOSSIBLE = note(
     "estimate.curve-check-impossible",
-    "{n_documents:,} {n_documents:document was|documents were} shown at several positions, with "
-    "too few clicks there: these sessions cannot check the curve",
+    "these sessions cannot check the curve: too few clicks are on documents that were shown at "
+    "several positions ({n_documents:,})",
 )
 
 DRAWS_AT_ONCE = 32  # of the bootstrap, held at the same time

@@ -385,7 +385,7 @@ class Decision:
 
     @property
     def warnings(self) -> tuple[Fact, ...]:
-        """Every warning of every step, the gravest first, none twice."""
+        """Every warning of every step, the gravest first, none twice or as part of another."""
         told: list[str] = []
         for part in (self.bias, self.held_out, self.split, self.training, self.plan):
             told += part.warnings if part is not None else ()
@@ -403,6 +403,8 @@ class Decision:
         audited = [e for e in self.audit.warnings if not self._is_met(e)] if self.audit else []
         told += [*(outcome(each, self.kept_out) for each in audited), *self.further_warnings]
         facts = [as_fact(each) for each in dict.fromkeys(told)]
+        quoted = {part for each in facts for part in each.fields.values() if isinstance(part, Fact)}
+        facts = [each for each in facts if each not in quoted]
         return tuple(sorted(facts, key=lambda each: _GRAVEST_FIRST.index(each.severity)))
 
     def _is_met(self, warning: Fact) -> bool:

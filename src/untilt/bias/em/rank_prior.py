@@ -266,6 +266,7 @@ def joint_curve(log: ClickLog) -> PositionBias:
     Clustered errors covered .93 of the truth where logits are normal around what rank says, .83
     where documents are of two grades, .89 where few moved (benchmarks/bench_judgments.py).
     """
+    log = log.without_versions()
     return over_slots(log, log, _joint)
 
 
