@@ -104,7 +104,7 @@ def digest(panel: Panel, row: Row, size: ExperimentSize, most_queries: int | Non
     for table, name in ((shape, "clicks_per_query"), (method, "tune")):
         if not table[name]:
             del table[name]
-    sizes = {k: v for k, v in asdict(size).items() if v not in (None, ())}
+    sizes = {k: v for k, v in asdict(size).items() if v not in (None, (), False)}
     for amount in ("seeds", "fold_seeds", "folds", "points"):
         sizes.pop(amount, None)
     text = json.dumps([shape, method, sizes, most_queries], sort_keys=True)

@@ -37,8 +37,9 @@ class ExperimentSize:
     Networks of all rows alike: `epochs`, `widths`, `batch` (lists a step), `learning_rate`,
     `patience` (epochs without improvement on held-out queries), `penalties` (l2, of which held-out
     queries choose).
-    `production_share` : of the training queries, whose labels train the production ranker; where
-        not given 0.01
+    `production_queries` : whose labels train the production ranker; where not given 1%, at least 5
+    `clicked` : whether `sessions_per_query` counts sessions with a click, drawn until there are so
+        many, as the generator of 003 does
     `swap_sessions` : of the experiment with swaps; where not given as many per query as the log
         has, at least 100
     """
@@ -52,7 +53,8 @@ class ExperimentSize:
     clicks: int | None = None
     clicks_per_query: float | None = None
     swap_sessions: int | None = None
-    production_share: float | None = None
+    production_queries: int | None = None
+    clicked: bool = False
     share: float = 1.0
     trees: int = 200
     features: int = 50
@@ -124,7 +126,8 @@ class Panel:
 class Row:
     """One method: a ranker, what it learns from, the table of weights and where its bias is from.
 
-    `tune` names options of the ranker with the values to try: held-out queries choose. `fixed`
+    `tune` names options of the ranker, or of the weighting as "weighting.clip", with the values to
+    try: held-out queries choose. `fixed`
     rows do not depend on the sweep and are run once. `lower` and `upper` are the ends of the gap
     inside a group.
     """
