@@ -6,6 +6,8 @@ only an experiment can have, such as the true curve of a simulation; more can be
 What a cell measures, by name. A value is a number, or a list with one number per position.
 """
 
+import hashlib
+import inspect
 import json
 from collections.abc import Callable, Mapping
 from copy import copy
@@ -23,7 +25,7 @@ from untilt.bias.curve_operations import quadratic_fact
 from untilt.bias.em.regression_em import RegressionEM
 from untilt.bias.experiments.shuffled import ShuffledTop
 from untilt.bias.experiments.swaps import PivotSwap
-from untilt.bias.given import ClickCountGuess, Examination, PageSteps, PowerLaw, curve_names
+from untilt.bias.given import ClickCountGuess, Examination, PageSteps, PowerLaw
 from untilt.bias.harvesting.harvesting import AllPairs
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
@@ -66,8 +68,34 @@ def _add_to(table: dict[str, T]) -> Callable[[str], Callable[[T], T]]:
     return register
 
 
-# Add a builder: (setting, **bias_options) -> a position bias or a given curve.
+# A builder: (setting, **bias_options) -> a position bias or a given curve.
 register_curve = _add_to(CURVES)
+# Of what the catalogue does not know: raised when results change, as `Method.version` is.
+VERSIONS: dict[str, int] = {}
+
+
+def versions(panel: Panel, row: Row) -> dict[str, int | str]:
+    """The code that a cell depends on: versions above 1, and the source of methods of one's own."""
+    evaluator = row.options.get("method", row.options.get("evaluator"))
+    named = {"ranker": row.ranker, "weighting": row.weighting, "protocol": panel.protocol,
+             "bias": row.bias, "curve": row.bias, "evaluator": evaluator}  # fmt: skip
+    found: dict[str, int | str] = {}
+    for record in catalog.methods():
+        if named.get(record.kind) not in (record.name, *record.aliases):
+            continue
+        if record.home.partition(".")[0] != "untilt":
+            found[record.name] = hashlib.sha256(_source(record.load()).encode()).hexdigest()[:8]
+        elif record.version > 1:
+            found[record.name] = record.version
+    own = {name: VERSIONS[name] for name in (*named.values(), panel.measure) if name in VERSIONS}
+    return found | own
+
+
+def _source(target: Any) -> str:
+    try:
+        return inspect.getsource(target)
+    except (OSError, TypeError):  # typed into a prompt: only its name is known
+        return str(target.__qualname__)
 
 
 def curve_of(setting: CellSetting, name: str, options: dict[str, Any]) -> Examination:
@@ -77,10 +105,15 @@ def curve_of(setting: CellSetting, name: str, options: dict[str, Any]) -> Examin
 
 
 def _curve(setting: CellSetting, name: str, options: dict[str, Any]) -> Examination:
-    if name in curve_names():
-        given: Examination = catalog.find("curve", name).make(**options)
-        return given
-    return known(CURVES, name, "bias")(setting, **options)
+    """A builder of experiments, a curve of the catalogue, or what an estimator makes of the log."""
+    if name in CURVES:
+        return CURVES[name](setting, **options)
+    if name in catalog.names("bias"):
+        estimated: Examination = catalog.find("bias", name).make(**options).fit(setting.log).bias_
+        return estimated
+    also = (*CURVES, *catalog.names("bias"))
+    given: Examination = catalog.find("curve", name, what="bias", also=also).make(**options)
+    return given
 
 
 @register_curve("true")
@@ -96,8 +129,8 @@ def _true_with_noise(setting: CellSetting) -> PositionBias:
 
 
 @register_curve("randomization")
-def _randomization(setting: CellSetting, top: int = 10) -> PositionBias:
-    """Click rates of shuffled lists, 003 section 5.1.2; below `top` as a power law goes on.
+def _randomization(setting: CellSetting, top: int = 10, level: bool = False) -> PositionBias:
+    """Click rates of shuffled lists, 003 section 5.1.2; below `top` a power law, or the last rate.
 
     The first position with fewer clicks than FEWEST_CLICKS ends what is measured, too.
     """
@@ -107,6 +140,8 @@ def _randomization(setting: CellSetting, top: int = 10) -> PositionBias:
     measured = ShuffledTop(top=top).fit(log).bias_
     if depth <= top:
         return measured
+    if level:
+        return _as_deep(measured, depth)
     law = measured.fit_power_law(depth=depth).examination
     theta = np.concatenate([measured.examination, law[top:]])
     method = f"ShuffledTop to {top}, then its power law"

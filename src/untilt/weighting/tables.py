@@ -322,7 +322,7 @@ class Ratios(NamedTuple):
 
 @method(
     "weighting", "pairwise-debiasing", title="Pairwise debiasing", order=40,
-    choose=("train", "select", "run"), reference="hu2019unbiased", drop=10,
+    choose=("train", "select", "run"), reference="hu2019unbiased", drop=10, version=2,
     rests_on="relevance model",
     note="clicks; learns the bias of clicks and no-clicks along with the ranker, without a curve",
 )  # fmt: skip
