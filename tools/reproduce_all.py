@@ -1,6 +1,6 @@
 """Run the cells of the catalogue that are not finished, on several processes.
 
-    python tools/reproduce_all.py OUT --mq2008 FOLDER [--jobs N] [--seconds S] [--first] [--only NAME ...]
+    python tools/reproduce_all.py OUT --mq2008 FOLDER [--jobs N] [--seconds S] [--first] [--only NAME ...] [--rows NAME ...]
 
 Stopped at any moment, the same command goes on where it was. Rows that need JAX are left out where
 it is not installed. `--first` runs seed 0 of fold 1 alone: held against earlier results, it shows
@@ -32,6 +32,7 @@ def tasks(given: argparse.Namespace) -> Iterator[Task]:
             what = cells.plan(schema.load(name), source, given.out)
             finished = what.finished()
             todo = [each for each in what.cells if each not in finished and runs_here(what, each)]
+            todo = [each for each in todo if not given.rows or each.row in given.rows]
             if given.first:
                 todo = [each for each in todo if each.run == (0, 1)]
             for group in cells.sharing(what, todo):
@@ -66,6 +67,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--only", nargs="*", dest="names")
+    parser.add_argument("--rows", nargs="*", help="of the experiments, all where not given")
     parser.add_argument("--mq2008", type=Path)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--seconds", type=float, default=1e9)
