@@ -186,11 +186,6 @@ class ReproductionPlan:
     results: ResultsFile
 
     @property
-    def page_name(self) -> str:
-        """What its page is called, without a suffix."""
-        return f"{self.experiment.name}{'-' if self.scale else ''}{self.scale}"
-
-    @property
     def picture_name(self) -> str:
         """What the chart of this data set is called, without a suffix."""
         name = f"{self.experiment.name}-{self.source.name}"

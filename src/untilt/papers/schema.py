@@ -166,7 +166,7 @@ class Claim:
     rows the first is compared with each of the others, in a test of its own. "similar" without a
     second row compares with `value`. `every` asks it of each x alone, or of each step to
     the next x, and not of their mean or their ends. `own` is no sentence of the document: a
-    question that we ask beside it. `because` gives the reason where it does not hold, by data set.
+    question that we ask beside it.
     """
 
     text: str
@@ -181,7 +181,6 @@ class Claim:
     margin: float = 0.0
     every: bool = False
     own: bool = False
-    because: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -200,6 +199,7 @@ class Document:
     name: str
     title: str
     reference: str
+    notes: tuple[str, ...] = ()
     untested: tuple[Untested, ...] = ()
 
 
