@@ -33,11 +33,10 @@ VERDICTS = (HOLDS, FAILS, OPEN)
 NOT_RUN = "not run"
 INDEX = "index.md"
 READING = (
-    "± is the half width of the 95% interval. Claims: figures are positive on the claim's side "
-    "(of two things that should not differ: their difference). *Holds* and *does not hold*: the "
-    "interval lies on that side; of several tests (in brackets: for, against, of all) all must "
-    "hold, and one against, corrected by Holm for their number, refutes. On data with folds the "
-    "fold is the unit: seeds of a fold share its queries."
+    "± is half the 95% interval. Claims: positive figures are on the claim's side, except of two "
+    "things that should not differ. In brackets: tests clearly for, clearly against (corrected by "
+    "Holm), all; a claim holds where all are for it, and does not where one is against it. On data "
+    "with folds the fold is the unit: its seeds share queries."
 )
 
 
@@ -192,7 +191,7 @@ def _document(name: str) -> Document:
 def document_page(document: Document, found: Sequence[Reproduction], folder: Path) -> str:
     """The page as Markdown."""
     lines = [f"# {document.name}: {document.title}", ""]
-    lines += [f"{document.reference} (references.bib)." if document.reference else "", READING, ""]
+    lines += [f"`{document.reference}` in references.bib. {READING}", ""]
     lines += [*(f"- {note}" for note in document.notes), ""] if document.notes else []
     lines += [*markdown(_counts(document, found)), ""]
     by_name: dict[str, list[Reproduction]] = {}
@@ -304,4 +303,4 @@ def markdown(table: Table) -> list[str]:
 
 
 def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "|" + "|".join(cell.replace("|", "\\|") for cell in cells) + "|"

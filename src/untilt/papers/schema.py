@@ -308,8 +308,13 @@ _TABLES = {
 
 
 def parse(table: Mapping[str, Any], *, where: str) -> Experiment:
-    """An experiment from the tables of its TOML file; raises where something is not known."""
+    """An experiment from the tables of its TOML file; raises where something is not known.
+
+    One that says ``extends = "000-table-1"`` is that one with its own rows and claims beside.
+    """
     plain: dict[str, Any] = {"quick": {}, **table}
+    if "extends" in plain:
+        return _extended(plain, where)
     plain.setdefault("full", plain.get("size", {}))
     plain.setdefault("size", plain["full"])
     for size in ("full", "size", "quick"):
@@ -320,6 +325,25 @@ def parse(table: Mapping[str, Any], *, where: str) -> Experiment:
     experiment = from_plain(Experiment, plain, where=where)
     _check(experiment, where)
     return experiment
+
+
+def _extended(plain: dict[str, Any], where: str) -> Experiment:
+    """The experiment of the catalogue with more rows, in all panels, and more claims."""
+    base = load(str(plain["extends"]))
+    unknown = sorted(set(plain) - {"extends", "name", "quick", "row", "claim"})
+    if unknown:
+        raise OptionError(
+            f"{where}: extends takes [[row]] and [[claim]] alone. Got {', '.join(unknown)} as well."
+        )
+    rows, claims = (
+        tuple(from_plain(cls, each, where=where) for each in _tables(cls, plain, key, where))
+        for key, cls in (("row", Row), ("claim", Claim))
+    )
+    more = tuple(row.name for row in rows)
+    panels = tuple(replace(p, rows=p.rows + more if p.rows else ()) for p in base.panels)
+    made = replace(base, panels=panels, rows=base.rows + rows, claims=base.claims + claims)
+    _check(made, where)
+    return made
 
 
 def _tables(cls: type, plain: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
