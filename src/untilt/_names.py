@@ -39,6 +39,8 @@ NAMESPACES = {
             "untilt.bias.compare_curves": "compare_curves",
             "untilt.bias.position_graph": "position_graph",
             "untilt.data.write_log": "write_log",
+            "untilt.catalog": "method",
+            "untilt.papers.page": "reproduce",
             "untilt.rankers.score_file": "score_file",
             "untilt.selection.select": "grid select",
             "untilt.serving.watch": "watch",
@@ -48,14 +50,17 @@ NAMESPACES = {
     ),
     "bias": Namespace(
         ("bias", "curve"),
-        {"untilt.bias.curve": "PositionBias", "untilt.bias.em.trust_em": "TrustAnchor"},
+        {"untilt.bias.curve": "PositionBias", "untilt.bias.em.trust_em": "TrustAnchor",
+         "untilt.bias.estimator": "BiasEstimator"},
     ),
     "clickmodels": Namespace(
         ("click model",), {"untilt.clickmodels.compare": "compare_click_models"}
     ),
     "weightings": Namespace(
         ("weighting",),
-        {"untilt.weighting.base": "is_consistent", "untilt.weighting.tail_bound": "tail_bound"},
+        {"untilt.weighting.base": (
+                "JointWeighting SessionWeighting Weighting is_consistent theta_up_to"
+            ), "untilt.weighting.tail_bound": "tail_bound"},
     ),
     "rankers": Namespace(
         ("ranker",),

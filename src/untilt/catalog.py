@@ -13,13 +13,14 @@ documentation. Records are read from the source text, without importing the meth
 and `untilt --help` load neither NumPy nor LightGBM. A record therefore holds literals only.
 
 A package of your own joins by an entry point in the group `untilt.methods` that names a module
-with records: see CONTRIBUTING.md.
+with records: see CONTRIBUTING.md. In a notebook or a module without one, the decorator alone adds
+the method, for as long as Python runs.
 """
 
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -72,6 +73,7 @@ class Method:
     order : rank in lists; equal ranks are sorted by name
     default : whether it is taken where none of its kind is named
     options : arguments that make this method out of its class, such as against="all"
+    version : raised when results change; finished cells of experiments are kept under it
     public : whether `untilt` exports the class
     home, target : module and name of the class or function
     """
@@ -91,13 +93,15 @@ class Method:
     order: int = 50
     default: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
+    version: int = 1
     public: bool = True
     home: str = ""
     target: str = ""
 
     def load(self) -> Any:
         """The class or function behind the record; imports its module."""
-        return getattr(import_module(self.home), self.target)
+        added = _added.get((self.kind, self.name))
+        return getattr(import_module(self.home), self.target) if added is None else added[1]
 
     def make(self, *args: Any, **given: Any) -> Any:
         """One such object: the record's own options, then those given."""
@@ -109,8 +113,23 @@ def method(kind: Kind, name: str, **facts: Any) -> Callable[[T], T]:
 
     All arguments must be literals. A class may carry several records with different `options`.
     """
-    Method(kind=kind, name=name, **facts)  # a wrong field fails here, when the module is imported
-    return lambda target: target
+    record = Method(kind=kind, name=name, **facts)  # a wrong field fails here, at the import
+
+    def declare(target: T) -> T:
+        home, called = target.__module__, str(getattr(target, "__qualname__", ""))
+        if home.partition(".")[0] != __package__ and home not in dict(_joined_sources()):
+            taken = next((each for each in _catalog()[0] if (each.kind, each.name) == (kind, name)), None)
+            if taken is not None and (taken.home, taken.target) != (home, called):
+                raise OptionError(f"there is a {kind} {name!r} already, {taken.target}. Name yours differently.")
+            _added[kind, name] = replace(record, home=home, target=called), target
+            _catalog.cache_clear()
+        return target
+
+    return declare
+
+
+# Methods that a notebook or a module without an entry point has declared.
+_added: dict[tuple[Kind, str], tuple[Method, Any]] = {}
 
 
 def storable(target: T) -> T:
@@ -192,7 +211,8 @@ def storable_homes() -> dict[str, str]:
 def _catalog() -> tuple[tuple[Method, ...], tuple[tuple[str, str], ...]]:
     """All records in order, and the storable classes with their modules."""
     own, joined = _read(_own_sources()), _read(_joined_sources())
-    records = sorted((*own[0], *joined[0]), key=lambda each: (each.order, each.name))
+    added = [record for record, _ in _added.values()]
+    records = sorted((*own[0], *joined[0], *added), key=lambda each: (each.order, each.name))
     return tuple(records), (*own[1], *joined[1])
 
 
@@ -204,6 +224,7 @@ def _own_sources() -> tuple[tuple[str, Path], ...]:
     return tuple(source for sources in below for source in sources)
 
 
+@cache
 def _joined_sources() -> tuple[tuple[str, Path], ...]:
     """Those of other packages, by their entry points."""
     installed = (each for folder in sys.path for each in Path(folder).glob(_ENTRY_POINTS))

@@ -132,8 +132,9 @@ def _add(
         delta = delta * ((ranks[:, None] <= truncation) | (ranks[None, :] <= truncation))
     x = s[:, None] - s[None, :]
     out.loss += np.sum(delta * weights * _phi(loss, sigma, x))
-    np.add.at(out.S, np.ix_(places, places), delta * A * _phi(loss, sigma, x))
-    lam = delta * weights / (0.01 + np.abs(x) if pair_norm else 1.0)
+    distance = 0.01 + np.abs(x) if pair_norm else 1.0
+    np.add.at(out.S, np.ix_(places, places), delta * A * _phi(loss, sigma, x) / distance)
+    lam = delta * weights / distance
     slope, curve = lam * _phi_slope(loss, sigma, x), lam * _phi_curve(loss, sigma, x)
     np.add.at(out.gradient, documents, slope.sum(axis=1) - slope.sum(axis=0))
     np.add.at(out.hessian, documents, curve.sum(axis=1) + curve.sum(axis=0))

@@ -10,6 +10,7 @@ from untilt import PRS, LambdaMART, LinearRanker, PairwiseDebiasing, PositionBia
 from untilt.errors import OptionError
 from untilt.facts import codes
 from untilt.rankers.learning_data import training_lists
+from untilt.rankers.trees.objectives import PairTreeObjective
 
 SIGMA = 2.0
 SMALL: dict[str, Any] = {
@@ -32,11 +33,15 @@ def session_pairs(log, scores):
                 yield places[a], places[b], rows[a], rows[b], s[a] - s[b], delta
 
 
-def losses_by_hand(log, scores):
-    """S[k, l] = sum of log(1 + exp(-sigma x)) |dNDCG|: equation 26's L_ij, summed by position."""
+def losses_by_hand(log, scores, *, normed=False):
+    """S[k, l] = sum of log(1 + exp(-sigma x)) |dNDCG|: equation 26's L_ij, summed by position.
+
+    The authors' program divides both the lambdas and these losses by 0.01 + |x|.
+    """
     S = np.zeros((log.depth, log.depth))
     for k, l, _, _, x, delta in session_pairs(log, scores):
-        S[k - 1, l - 1] += np.log(1 + np.exp(-SIGMA * x)) * delta
+        norm = 0.01 + abs(x) if normed else 1.0
+        S[k - 1, l - 1] += np.log(1 + np.exp(-SIGMA * x)) * delta / norm
     return S
 
 
@@ -83,6 +88,37 @@ def test_three_rounds_by_hand(made, rng, p):
     assert len(lambdas.history) == 2
 
 
+@pytest.mark.parametrize("losses", ["sum", "mean"])
+def test_positions_from_bins_on_share_a_ratio(losses):
+    S = np.arange(1.0, 26.0).reshape(5, 5)
+    own = PairwiseDebiasing(bins=None, losses=losses).update(S, None)
+    pooled = PairwiseDebiasing(bins=3, losses=losses).update(S, None)
+    by_row, by_column = S.sum(axis=1), S.sum(axis=0)
+    together = np.sum if losses == "sum" else np.mean
+    tail = together(by_row[2:]) / by_row[0], together(by_column[2:]) / by_column[0]
+    assert pooled.plus == pytest.approx([1.0, own.plus[1], *[tail[0]] * 3])
+    assert pooled.minus == pytest.approx([1.0, own.minus[1], *[tail[1]] * 3])
+    assert PairwiseDebiasing(bins=5).update(S, None).plus == pytest.approx(own.plus)
+    with pytest.raises(OptionError, match="bins must be at least 2"):
+        PairwiseDebiasing(bins=1)
+
+
+def test_twice_the_hessian_is_half_the_learning_rate(made, monkeypatch):
+    """The authors' program has 8 rho (1 - rho) where the text's sigma gives 4: a step half as long."""
+    options = {**SMALL, "feature_fraction": 1.0, "min_sum_hessian_in_leaf": 0.0}
+    x = made.log.features
+    short = LambdaMART(PairwiseDebiasing(), **options, learning_rate=0.05).fit(made.log).predict(x)
+    call = PairTreeObjective.__call__
+
+    def doubled(self, scores, dataset=None):
+        gradient, hessian = call(self, scores, dataset)
+        return gradient, 2 * hessian
+
+    monkeypatch.setattr(PairTreeObjective, "__call__", doubled)
+    theirs = LambdaMART(PairwiseDebiasing(), **options, learning_rate=0.1).fit(made.log).predict(x)
+    assert theirs == pytest.approx(short, abs=1e-6)
+
+
 def test_ranker_keeps_the_history_of_both_ratios(made):
     ranker = LambdaMART(PairwiseDebiasing(), **SMALL).fit(made.log)
     assert len(ranker.bias_history_) == 5  # the first of the 6 trees is grown with ratios of 1
@@ -90,7 +126,8 @@ def test_ranker_keeps_the_history_of_both_ratios(made):
         assert plus.shape == minus.shape == (5,)
         assert plus[0] == minus[0] == 1
     one_tree = LambdaMART(PairwiseDebiasing(), **{**SMALL, "n_trees": 1}).fit(made.log)
-    S = losses_by_hand(made.log, one_tree.predict(made.log.features[np.unique(made.log.document)]))
+    scores = one_tree.predict(made.log.features[np.unique(made.log.document)])
+    S = losses_by_hand(made.log, scores, normed=True)
     t_plus, t_minus = ratios_by_hand(S, np.ones(5), np.ones(5), p=0)
     assert ranker.bias_history_[0].plus == pytest.approx(t_plus, rel=1e-6)
     assert ranker.bias_history_[0].minus == pytest.approx(t_minus, rel=1e-6)
@@ -184,7 +221,10 @@ def test_the_ratios_of_short_lists_by_hand(made, rng):
         places = log.position[log.indptr[i] : log.indptr[i + 1]] - 1
         together[np.ix_(places, places)] += 1
     plus, minus = ratios_by_hand(
-        losses_by_hand(log, scores) / together, np.ones(log.depth), np.ones(log.depth), 0
+        losses_by_hand(log, scores, normed=True) / together,
+        np.ones(log.depth),
+        np.ones(log.depth),
+        0,
     )
     assert boosted.history[-1].plus == pytest.approx(plus)
     assert boosted.history[-1].minus == pytest.approx(minus)

@@ -1,7 +1,8 @@
 """`untilt reproduce`: a table or figure of the literature, run here."""
 
-from dataclasses import replace
+import sys
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,12 +15,12 @@ from untilt.cli.declared import FORCE, Writes, argument, option, out_option
 from untilt.errors import OptionError
 from untilt.facts import warning
 from untilt.papers.layouts import LAYOUTS, MADE
-from untilt.views import Section, text
 
 if TYPE_CHECKING:
     from untilt._core.statistics import Interval
     from untilt.papers.cells import ReproductionPlan, Scale
-    from untilt.papers.claims import Summary, Verdict
+    from untilt.papers.claims import Summary
+    from untilt.papers.page import Reproduction
 
 LINES_DAMAGED = warning(
     "run.lines-damaged",
@@ -57,7 +58,7 @@ def reproduce(
         Path("reproduced"),
         "Folder of results, charts and the page.",
         "FOLDER",
-        Writes(("results/", "index.md", "claims.md")),
+        Writes(("results/",)),
     ),
     seeds: int | None = option(
         None, "Number of seeds, per fold (default: the experiment's).", min=1, panel=EXPERT
@@ -69,6 +70,12 @@ def reproduce(
     chart: list[Picture] | None = option(
         None, "Format of the charts (default: svg). May be repeated.", panel=EXPERT
     ),
+    imported: list[str] | None = option(
+        None,
+        "Module, or .py file, whose @method classes the experiment may name. May be repeated.",
+        "--import",
+        metavar="MODULE",
+    ),
     threads: int = option(1, "Threads of one ranker.", min=1, panel=EXPERT),
     force: bool = FORCE,
     *,
@@ -79,29 +86,48 @@ def reproduce(
     Without --quick or --full, it uses the paper's clicks per query, and as many queries and runs
     as fit into minutes to an hour.
 
-    Finished parts are kept in FOLDER/results, so that the same command continues a stopped run.
-    FOLDER/NAME.md has the tables, the chart and the claims that hold.
+    Finished parts are kept in FOLDER/results, so that the same command continues a stopped run. The
+    page of the document, such as FOLDER/003.md, has the tables, the charts and the claims that hold.
 
     Example: [bold]untilt reproduce 003-table-2 --quick[/bold]
 
     On a public set: [bold]untilt reproduce 003-table-2 --data mq2008 --path MQ2008[/bold]
 
     On the files of a folder: [bold]untilt reproduce 001-table-2 --data FOLDER[/bold]
+
+    Your own experiment and methods: [bold]untilt reproduce mine.toml --import my_methods[/bold]
     """
     if show_list:
         _list(output)
         return
+    for module in imported or ():
+        _import(module)
     scale = _scale(quick=quick, full=full)
     what = _plan(name, data, path, out, scale=scale, seeds=seeds, folds=folds, queries=queries)
     refuse_taken(out, _pages(out, what), force=force)
     _run(output, what, out, threads, tuple(each.value for each in chart or [Picture.SVG]))
 
 
+def _import(module: str) -> None:
+    """Import from the current folder, too: the command's own path does not have it."""
+    path = Path(module)
+    folder = path.parent if path.suffix == ".py" else Path()
+    sys.path.insert(0, str(folder.resolve()))
+    try:
+        import_module(path.stem if path.suffix == ".py" else module)
+    except ModuleNotFoundError as error:
+        raise OptionError(
+            f"--import {module}: {error}. Give a .py file, or a module that Python finds from here."
+        ) from error
+
+
 def _pages(out: Path, what: "ReproductionPlan") -> list[str]:
     """Names of pages that may be somebody's own: results in the folder say that they are ours."""
     if any((out / "results").glob("*.jsonl")):
         return []
-    return [f"{what.page_name}.md", "index.md", "claims.md"]
+    from untilt.papers.page import page_name
+
+    return [page_name(what)]
 
 
 def _scale(*, quick: bool, full: bool) -> "Scale":
@@ -143,8 +169,7 @@ def _run(
     output: Output, what: "ReproductionPlan", out: Path, threads: int, formats: tuple[str, ...]
 ) -> None:
     from untilt.papers.cells import run
-    from untilt.papers.claims import Summary, verdicts
-    from untilt.papers.page import publish
+    from untilt.papers.page import Reproduction, publish
 
     done, total = len(what.finished()), len(what.cells)
     output.say(f"{what.experiment.name}: {what.experiment.title}")
@@ -154,51 +179,30 @@ def _run(
     output.say(f"{total:,} cells on {what.source.title}{went_on}")
     if damaged := what.results.damaged():
         output.say(LINES_DAMAGED(lines=damaged, file=str(what.results.path)))
-    results = run(
+    run(
         what,
         n_threads=threads,
         on_result=lambda r: output.detail(f"{r.cell} {r.values} in {r.seconds:.2f} s"),
     )
-    summary = Summary(what.experiment, results)
-    decided = verdicts(summary)
     files = publish(what, out, formats=formats)
-    _report(output, what, summary, decided)
-    _record(output, what, summary, decided, files)
+    made = Reproduction(what, tuple(files))
+    if not output.as_json:  # not cut to the width of a terminal that is none
+        typer.echo(f"\n{made}")
+    _record(output, made)
     output.heading("written")
     for path in [what.results.path, *files]:
         output.path("  file", path)
 
 
-def _report(
-    output: Output, what: "ReproductionPlan", summary: "Summary", decided: "list[Verdict]"
-) -> None:
-    from untilt.papers.chart import tables_of
-    from untilt.papers.page import setting
-
-    output.say(setting(what, summary))
-    for table in tables_of(summary):
-        section = Section("results", table.caption, tables=(replace(table, caption=""),))
-        if not output.as_json:  # not cut to the width of a terminal that is none
-            typer.echo(f"\n{text([section])}")
-    if decided:
-        output.heading("what the document claims")
-        output.points([f"{each.verdict}: {each.claim.text} {each.sentence}." for each in decided])
-
-
-def _record(
-    output: Output,
-    what: "ReproductionPlan",
-    summary: "Summary",
-    decided: "list[Verdict]",
-    files: list[Path],
-) -> None:
+def _record(output: Output, made: "Reproduction") -> None:
+    what = made.plan
     output.record(
         experiment=what.experiment.name,
         data=what.source.name,
         quick=what.scale == "quick",
         full=what.scale == "full",
         cells=len(what.cells),
-        seconds=summary.seconds,
+        seconds=made.summary.seconds,
         points=[
             {
                 "panel": point.panel,
@@ -209,9 +213,9 @@ def _record(
                 **_ends(point.interval),
                 "runs": len(point.runs),
             }
-            for point in summary.points.values()
+            for point in made.summary.points.values()
         ],
-        shares=_shares(summary),
+        shares=_shares(made.summary),
         claims=[
             {
                 "text": each.claim.text,
@@ -220,9 +224,9 @@ def _record(
                 "value": each.value,
                 **_ends(each.interval),
             }
-            for each in decided
+            for each in made.verdicts
         ],
-        files=[what.results.path, *files],
+        files=[what.results.path, *made.files],
     )
 
 

@@ -257,9 +257,9 @@ def sum_clicked_losses(
     document_ptr: IntArray, documents: IntArray, indptr: IntArray, row: UIntArray, place: UIntArray,
     clicked_ptr: IntArray, clicked: UIntArray, gain: FloatArray, scale: FloatArray,
     largest: tuple[int, int], plain: bool, against_all: bool, sigma: float, discount: FloatArray,
-    truncation: int, S: FloatArray,
+    truncation: int, pair_norm: bool, S: FloatArray,
 ) -> None:  # fmt: skip
-    """S[block, k, l], the unweighted losses of pairs by the positions of the two."""
+    """S[block, k, l], the unweighted losses of pairs by the positions of the two, normed as slopes."""
     for block in range(mine[0], mine[1]):
         longest, most = largest
         s_of, e_of = np.empty(most), np.empty(most)
@@ -300,6 +300,8 @@ def sum_clicked_losses(
                         if wide:
                             e_i, e_j = pair_exponentials(sigma * x)
                         phi, _ = pair_phi(0, sigma, x, e_i, e_j)
+                        if pair_norm:
+                            delta = delta / (0.01 + abs(x))
                         S[block, k, at[j]] += (1.0 if plain else above) * scale[u] * delta * phi
                 for c in range(clicked_ptr[u], clicked_ptr[u + 1]):
                     y[clicked[c]] = 0.0

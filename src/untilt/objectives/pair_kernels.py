@@ -132,9 +132,9 @@ def sum_losses_by_position(
     mine: Share, scores: FloatArray, bounds: IntArray, indptr: IntArray, document: IntArray,
     position_index: IntArray, start: IntArray, above: FloatArray, below: FloatArray,
     gain: FloatArray, scale: FloatArray, plain: bool, against_all: bool, sigma: float,
-    discount: FloatArray, loss_kind: int, truncation: int, S: FloatArray,
+    discount: FloatArray, loss_kind: int, truncation: int, pair_norm: bool, S: FloatArray,
 ) -> None:  # fmt: skip
-    """S[block, k, l], the unweighted losses of pairs by the positions of the two."""
+    """S[block, k, l], the unweighted losses of pairs by the positions of the two, normed as slopes."""
     for block in range(mine[0], mine[1]):
         longest = longest_of(bounds[block], bounds[block + 1], indptr)
         own, e, d = np.empty(longest), np.empty(longest), np.empty(longest)
@@ -167,6 +167,8 @@ def sum_losses_by_position(
                     if wide:
                         e_i, e_j = pair_exponentials(sigma * x)
                     phi_ij, phi_ji = pair_phi(loss_kind, sigma, x, e_i, e_j)
+                    if pair_norm:
+                        delta = delta / (0.01 + abs(x))
                     S[block, k, l] += delta * w_ij * phi_ij
                     S[block, l, k] += delta * w_ji * phi_ji
 

@@ -109,7 +109,10 @@ class PairObjective:
         return PairPass(gradient, hessian, float(losses.sum()) if want_loss else float("nan"))
 
     def losses_by_position(self, scores: FloatArray) -> FloatArray:
-        """S[k, l], which a joint weighting asks for, at a third of the cost of a pass."""
+        """S[k, l], which a joint weighting asks for, at a third of the cost of a pass.
+
+        With `pair_norm` losses are divided as their slopes are: S belongs to what the ranker follows.
+        """
         slates, clicked = self._parts
         total = np.zeros((max(1, self.slates.depth),) * 2)
         of_clicks = None if clicked is None else clicked.query_blocks
@@ -144,14 +147,14 @@ class PairObjective:
             S = empty_table(len(blocks), max(1, len(shown)))
             arguments = list(self._arguments(slates, scores))
             arguments[1], arguments[4] = blocks, number
-            kernels.sum_losses_by_position(len(S), *arguments, S)
+            kernels.sum_losses_by_position(len(S), *arguments, self.pair_norm, S)
             yield shown, S[:, : len(shown), : len(shown)]
         if clicked is not None and query_blocks is not None:
             shown, number = shown_positions(clicked.place)
             S = empty_table(len(query_blocks), max(1, len(shown)))
             arguments = list(self._clicked_arguments(clicked, scores))
             arguments[1], arguments[7] = query_blocks, number
-            sum_clicked_losses(len(S), *arguments, S)
+            sum_clicked_losses(len(S), *arguments, self.pair_norm, S)
             yield shown, S[:, : len(shown), : len(shown)]
 
     @property
@@ -377,10 +380,10 @@ def _sum_slopes(
                     if want_loss or want_S:
                         phi, _ = kernels.pair_phi(loss_kind, sigma, x, e_i, e_j)
                         losses[block] += delta * w_ij * phi
-                        if want_S:
-                            S[block, k, l] += delta * scale[u] * phi
                     if pair_norm:
                         delta = delta / (0.01 + abs(x))
+                    if want_S:
+                        S[block, k, l] += delta * scale[u] * phi
                     g[i] += slope * delta
                     h[i] += curve * delta
                     g[j] -= slope * delta

@@ -15,7 +15,7 @@ from untilt._core.files import append_line
 from untilt._core.progress import progress
 from untilt.errors import FileFormatError, OptionError, check_least, did_you_mean
 from untilt.papers.datasets import JudgedSource
-from untilt.papers.methods import Values, measure, row_at
+from untilt.papers.methods import Values, measure, row_at, versions
 from untilt.papers.schema import Experiment, ExperimentSize, Panel, Row, Value
 from untilt.papers.setting import CellSetting, at_value
 
@@ -26,8 +26,8 @@ Scale = Literal["", "quick", "full"]
 class Cell:
     """One method in one setting, the smallest unit of work: data, panel, row, x, seed and fold.
 
-    `of` is a digest of everything else that the result depends on: the panel, the row and the
-    sizes. After a change of the experiment's file the old results are other cells.
+    `of` is a digest of everything else that the result depends on: the panel, the row, the sizes,
+    and the versions of its methods. After a change of one the old results are other cells.
     """
 
     data: str
@@ -104,10 +104,12 @@ def digest(panel: Panel, row: Row, size: ExperimentSize, most_queries: int | Non
     for table, name in ((shape, "clicks_per_query"), (method, "tune")):
         if not table[name]:
             del table[name]
-    sizes = {k: v for k, v in asdict(size).items() if v not in (None, ())}
+    sizes = {k: v for k, v in asdict(size).items() if v not in (None, (), False)}
     for amount in ("seeds", "fold_seeds", "folds", "points"):
         sizes.pop(amount, None)
-    text = json.dumps([shape, method, sizes, most_queries], sort_keys=True)
+    # Code counts where it is no longer the first: built-in methods by version, others by source.
+    code = versions(panel, row)
+    text = json.dumps([shape, method, sizes, most_queries, *([code] if code else [])], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
@@ -184,11 +186,6 @@ class ReproductionPlan:
     results: ResultsFile
 
     @property
-    def page_name(self) -> str:
-        """What its page is called, without a suffix."""
-        return f"{self.experiment.name}{'-' if self.scale else ''}{self.scale}"
-
-    @property
     def picture_name(self) -> str:
         """What the chart of this data set is called, without a suffix."""
         name = f"{self.experiment.name}-{self.source.name}"
@@ -257,10 +254,10 @@ def run(
     finished = what.finished()
     todo = [cell for cell in what.cells if cell not in finished]
     with progress(f"{what.experiment.name} on {what.source.title}", total=len(todo)) as advance:
-        for group in _sharing(what, todo):
-            setting = _setting(what, group[0], n_threads)
+        for group in sharing(what, todo):
+            setting = setting_of(what, group[0], n_threads)
             for cell in group:
-                finished[cell] = result = _result(what, setting, cell)
+                finished[cell] = result = result_of(what, setting, cell)
                 what.results.append(result)
                 if on_result is not None:
                     on_result(result)
@@ -268,7 +265,7 @@ def run(
     return {cell: finished[cell] for cell in what.cells}
 
 
-def _sharing(what: ReproductionPlan, todo: Iterable[Cell]) -> list[list[Cell]]:
+def sharing(what: ReproductionPlan, todo: Iterable[Cell]) -> list[list[Cell]]:
     """Cells grouped by the clicks that they share, in their order."""
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in todo:
@@ -278,7 +275,8 @@ def _sharing(what: ReproductionPlan, todo: Iterable[Cell]) -> list[list[Cell]]:
     return list(groups.values())
 
 
-def _setting(what: ReproductionPlan, cell: Cell, n_threads: int) -> CellSetting:
+def setting_of(what: ReproductionPlan, cell: Cell, n_threads: int) -> CellSetting:
+    """The lists and clicks that the cell is run on."""
     panel, size = at_value(what.experiment.panel(cell.panel), what.size, cell.x)
     train, test = what.source.parts(
         seed=cell.seed, fold=cell.fold, size=size, most_queries=what.most_queries
@@ -286,7 +284,8 @@ def _setting(what: ReproductionPlan, cell: Cell, n_threads: int) -> CellSetting:
     return CellSetting(train, test, panel, size, seed=cell.seed, n_threads=n_threads)
 
 
-def _result(what: ReproductionPlan, setting: CellSetting, cell: Cell) -> Result:
+def result_of(what: ReproductionPlan, setting: CellSetting, cell: Cell) -> Result:
+    """Run one cell."""
     start = time.perf_counter()
     row = row_at(what.experiment.panel(cell.panel), what.experiment.row(cell.row), cell.x)
     setting.trained = {}

@@ -1,5 +1,6 @@
 """An experiment as tables, for the screen and the page alike, and as a chart in its own form."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from untilt.charts.curves import Curve, XAxis, curves_chart
@@ -22,7 +23,6 @@ def tables_of(summary: Summary) -> list[Table]:
         plain = [metric for metric in metrics if metric not in along]
         if plain:
             tables.append(_by_metric(summary, panel, plain))
-            tables += _reported(summary, panel, plain)
         tables += [_by_x(summary, panel, metric) for metric in along]
     return tables
 
@@ -55,27 +55,22 @@ def _by_metric(summary: Summary, panel: Panel, metrics: list[str]) -> Table:
     return Table(tuple(columns), tuple(lines), panel.name)
 
 
-def _reported(summary: Summary, panel: Panel, metrics: list[str]) -> list[Table]:
-    """All figures of the document, where it has more than the table above shows beside ours."""
-    experiment, rows = summary.experiment, summary.experiment.rows_of(panel)
-    sources = list(dict.fromkeys(each.source for each in experiment.reported))
-    figures = {
-        (source, metric): [summary.reported(panel, row, metric, on=source) for row in rows]
-        for source in sources
-        for metric in metrics
-    }
-    there = {key: column for key, column in figures.items() if any(v is not None for v in column)}
-    if len(there) < 2:
-        return []
-    names = [metric if len(sources) == 1 else f"{metric}, {source}" for source, metric in there]
-    lines = [
-        (named(row, rows), *(_number(column[i]) for column in there.values()))
-        for i, row in enumerate(rows)
-        if any(column[i] is not None for column in there.values())
-    ]
-    where = f" ({sources[0]})" if len(sources) == 1 else ""
-    title = f"{panel.name}: the figures of {experiment.document}{where}"
-    return [Table(("method", *names), tuple(lines), title)]
+def compared(summaries: Sequence[Summary]) -> list[Table]:
+    """Methods down, data sets across, by the main metric of each panel without an axis."""
+    experiment = summaries[0].experiment
+    tables = []
+    for panel in experiment.panels:
+        main, rows = panel.metrics[0], experiment.rows_of(panel)
+        theirs = [summaries[0].reported(panel, row, main) for row in rows]
+        source = f" ({summaries[0].reported_on})" if any(theirs) else ""
+        head = (f"{panel.name}, {main}", f"{experiment.document}{source}", *(s.data for s in summaries))
+        lines = [
+            (named(row, rows), _number(figure), *(_shown(s.point(panel.name, row.name, main)) for s in summaries))
+            for row, figure in zip(rows, theirs, strict=True)
+        ]
+        if panel.sweep is None and not summaries[0].xs(panel, main):
+            tables.append(Table(head, tuple(lines), panel.name))
+    return tables
 
 
 def _by_x(summary: Summary, panel: Panel, metric: str) -> Table:
@@ -155,7 +150,8 @@ def _intervals(summary: Summary, panel: Panel, metric: str) -> "alt.LayerChart":
     reported = {
         named(row, rows): figure
         for row in rows
-        if (figure := summary.reported(panel, row, metric)) is not None
+        if points[named(row, rows)] is not None
+        and (figure := summary.reported(panel, row, metric)) is not None
     }
     chart = intervals_chart(
         {name: _bar(point) for name, point in points.items() if point is not None},

@@ -2,12 +2,15 @@
 
 "similar" is the exception: there the number is a difference that should be within a margin.
 
+A run is a seed; on data with folds it is a fold, the mean over its seeds: those share queries.
+
 A claim about several x or panels is about their mean, unless it says "every": then each x (of a
 claim about rising or falling: each step to the next x) and each panel has a test of its own. Each
-other row has one always. p-values of several tests are corrected by Holm for their number. The
-claim holds where all of them do, and does not where one is clearly on the other side.
+other row has one always. The claim holds where all tests at the level do: a conjunction is wrong no
+more often than one of its parts. It does not hold where one test is on the other side, and for that
+p-values are corrected by Holm for their number.
 
-Results over seeds and folds: means with intervals, and the share of the gap recovered.
+Results over runs: means with intervals, and the share of the gap recovered.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,10 +23,10 @@ import numpy as np
 from untilt._core.arrays import FloatArray
 from untilt._core.statistics import Interval, MeanEstimate, holm, student_quantile, weighted_mean
 from untilt.papers.cells import Cell, Result
-from untilt.papers.layouts import LAYOUTS
+from untilt.papers.layouts import LAYOUTS, MADE
 from untilt.papers.schema import STEPWISE, Claim, ClaimKind, Experiment, Panel, Row, Value, named
 
-Run = tuple[int, int]
+Run = int
 Key = tuple[str, str, str, Value | None]  # panel, row, metric, x
 LEVEL = 0.95
 
@@ -68,16 +71,20 @@ class Summary:
     def __init__(self, experiment: Experiment, results: Mapping[Cell, Result]) -> None:
         self.experiment = experiment
         self.points: dict[Key, SummaryPoint] = {}
-        gathered: dict[Key, dict[Run, float]] = {}
+        gathered: dict[Key, dict[Run, list[float]]] = {}
+        has_folds = any(cell.fold > 1 for cell in results)
         for cell, result in results.items():
             for key, value in _flat(experiment, cell, result):
-                gathered.setdefault(key, {})[cell.run] = value
+                run = cell.fold if has_folds else cell.seed
+                gathered.setdefault(key, {}).setdefault(run, []).append(value)
         for key, runs in gathered.items():
-            self.points[key] = SummaryPoint(*key, runs)
+            means = {run: float(np.mean(values)) for run, values in runs.items()}
+            self.points[key] = SummaryPoint(*key, means)
         names = {cell.data for cell in results}
-        self.data = next((each.title for each in LAYOUTS.values() if {each.name} == names), "")
+        titles = {each.name: each.title for each in LAYOUTS.values()} | {MADE: "make_judged"}
+        self.data = ", ".join(titles.get(name, name) for name in sorted(names))
         self.seconds = sum(result.seconds for result in results.values())
-        self.n_runs = len({cell.run for cell in results})
+        self.n_runs = len({run for point in self.points.values() for run in point.runs})
 
     def point(
         self, panel: str, row: str, metric: str, x: Value | None = None
@@ -206,10 +213,9 @@ WORDS: dict[ClaimKind, str] = {
 class Verdict:
     """A claim, the mean over runs of the number that should be positive, and what that says.
 
-    `against` is the title of the row, and `at` the x, of the test with the least value, where a
-    claim has several. `sides` counts these: clearly on its side, clearly on the other, neither.
-    `runs_needed` is about how many runs with this mean and spread would decide what is undecided;
-    None where that is more than MOST_RUNS, or nothing is undecided.
+    `against` is the title of the row, and `at` the x, of the test that is shown, where a claim has
+    several. `sides` counts these: clearly on its side, clearly on the other, all. `runs_needed` is
+    about how many runs with this mean and spread would decide that test; None for MOST_RUNS or more.
     """
 
     claim: Claim
@@ -235,11 +241,18 @@ class Verdict:
         if self.sides is None:
             margin = f", margin {self.claim.margin:g}" if self.claim.kind == "similar" else ""
             return f"{word} {self.value:+.4f}{place}, {ends}{margin}{needed}"
-        with_it, against_it, _ = self.sides
+        with_it, against_it, total = self.sides
         return (
-            f"{with_it} of {sum(self.sides)} tests clearly on its side, {against_it} clearly "
-            f"against it (Holm); least{place}: {word} {self.value:+.4f}, {ends}{needed}"
+            f"{with_it} of {total} tests clearly on its side, {against_it} clearly against it "
+            f"(Holm); {place.strip()}: {word} {self.value:+.4f}, {ends}{needed}"
         )
+
+    @property
+    def short(self) -> str:
+        """The verdict with its figure, for a table."""
+        half = "" if self.interval is None else f"±{(self.interval.high - self.interval.low) / 2:.3f}"
+        tests = "" if self.sides is None else " ({}, {}, {})".format(*self.sides)
+        return f"**{self.verdict}** {self.value:+.3f}{half}{tests}"
 
     @property
     def _needed(self) -> str:
@@ -332,22 +345,29 @@ def _of_several(summary: Summary, claim: Claim, panels: list[Panel]) -> Verdict 
                     tested.append((at, other, weighted_mean(values)))
     if not tested:
         return None
-    p = holm(np.array([mean.p_value for *_, mean in tested]))
+    p = np.array([mean.p_value for *_, mean in tested])
+    corrected = holm(p)
     value = np.array([mean.value for *_, mean in tested])
-    clear = p < 1 - LEVEL
-    sides = int(np.sum(clear & (value > 0))), int(np.sum(clear & (value < 0)))
-    at, against, lowest = tested[int(np.argmin(value))]
-    unclear = [mean for (*_, mean), is_clear in zip(tested, clear, strict=True) if not is_clear]
+    with_it, against_it = (p < 1 - LEVEL) & (value > 0), (corrected < 1 - LEVEL) & (value < 0)
+    verdict = HOLDS if with_it.all() else FAILS if against_it.any() else OPEN
+    # What is shown decides: of an open claim the least of the tests that leave it open, at the
+    # level at which it was held against the claim.
+    deciding = {HOLDS: with_it, FAILS: against_it, OPEN: ~with_it}[verdict]
+    shown = int(np.argmin(np.where(deciding, value, np.inf)))
+    at, against, mean = tested[shown]
+    level = LEVEL
+    if value[shown] < 0 and corrected[shown] > 0:
+        level = 1 - (1 - LEVEL) * p[shown] / corrected[shown]
     return Verdict(
         claim=claim,
-        verdict=HOLDS if sides[0] == len(tested) else FAILS if sides[1] else OPEN,
-        value=lowest.value,
-        interval=lowest.interval(LEVEL) if lowest.n > 1 else None,
-        n_runs=lowest.n,
+        verdict=verdict,
+        value=mean.value,
+        interval=mean.interval(level) if mean.n > 1 else None,
+        n_runs=mean.n,
         against=_title(summary, against) if len(claim.rows) > 2 else "",
         at=at,
-        sides=(*sides, len(tested) - sum(sides)),
-        runs_needed=_runs_needed_of_several(unclear, len(tested)),
+        sides=(int(with_it.sum()), int(against_it.sum()), len(tested)),
+        runs_needed=_runs_needed(mean, abs(mean.value), level),
     )
 
 
@@ -367,20 +387,6 @@ def _in_words(at: tuple[Value, ...]) -> Value | None:
         if len(at) == 1
         else " to ".join(f"{x:g}" if isinstance(x, float) else str(x) for x in at) or None
     )
-
-
-def _runs_needed_of_several(unclear: list[MeanEstimate], n_tests: int) -> int | None:
-    """One that is clearly on the other side decides, else all must be clear.
-
-    By the level that Holm's first step asks for.
-    """
-    level = 1 - (1 - LEVEL) / n_tests
-    needed = {mean: _runs_needed(mean, abs(mean.value), level) for mean in unclear}
-    other_side = [n for mean, n in needed.items() if mean.value < 0]
-    if other_side:
-        return min((n for n in other_side if n is not None), default=None)
-    known = [n for n in needed.values() if n is not None]
-    return max(known, default=None) if len(known) == len(unclear) else None
 
 
 def _by_run(summary: Summary, claim: Claim, panel: Panel, other: str) -> dict[Run, float]:

@@ -6,8 +6,11 @@ only an experiment can have, such as the true curve of a simulation; more can be
 What a cell measures, by name. A value is a number, or a list with one number per position.
 """
 
+import hashlib
+import inspect
 import json
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import replace
 from itertools import product
 from typing import Any, TypeVar
@@ -22,7 +25,7 @@ from untilt.bias.curve_operations import quadratic_fact
 from untilt.bias.em.regression_em import RegressionEM
 from untilt.bias.experiments.shuffled import ShuffledTop
 from untilt.bias.experiments.swaps import PivotSwap
-from untilt.bias.given import ClickCountGuess, Examination, PageSteps, PowerLaw, curve_names
+from untilt.bias.given import ClickCountGuess, Examination, PageSteps, PowerLaw
 from untilt.bias.harvesting.harvesting import AllPairs
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
@@ -65,8 +68,34 @@ def _add_to(table: dict[str, T]) -> Callable[[str], Callable[[T], T]]:
     return register
 
 
-# Add a builder: (setting, **bias_options) -> a position bias or a given curve.
+# A builder: (setting, **bias_options) -> a position bias or a given curve.
 register_curve = _add_to(CURVES)
+# Of what the catalogue does not know: raised when results change, as `Method.version` is.
+VERSIONS: dict[str, int] = {}
+
+
+def versions(panel: Panel, row: Row) -> dict[str, int | str]:
+    """The code that a cell depends on: versions above 1, and the source of methods of one's own."""
+    evaluator = row.options.get("method", row.options.get("evaluator"))
+    named = {"ranker": row.ranker, "weighting": row.weighting, "protocol": panel.protocol,
+             "bias": row.bias, "curve": row.bias, "evaluator": evaluator}  # fmt: skip
+    found: dict[str, int | str] = {}
+    for record in catalog.methods():
+        if named.get(record.kind) not in (record.name, *record.aliases):
+            continue
+        if record.home.partition(".")[0] != "untilt":
+            found[record.name] = hashlib.sha256(_source(record.load()).encode()).hexdigest()[:8]
+        elif record.version > 1:
+            found[record.name] = record.version
+    own = {name: VERSIONS[name] for name in (*named.values(), panel.measure) if name in VERSIONS}
+    return found | own
+
+
+def _source(target: Any) -> str:
+    try:
+        return inspect.getsource(target)
+    except (OSError, TypeError):  # typed into a prompt: only its name is known
+        return str(target.__qualname__)
 
 
 def curve_of(setting: CellSetting, name: str, options: dict[str, Any]) -> Examination:
@@ -76,10 +105,15 @@ def curve_of(setting: CellSetting, name: str, options: dict[str, Any]) -> Examin
 
 
 def _curve(setting: CellSetting, name: str, options: dict[str, Any]) -> Examination:
-    if name in curve_names():
-        given: Examination = catalog.find("curve", name).make(**options)
-        return given
-    return known(CURVES, name, "bias")(setting, **options)
+    """A builder of experiments, a curve of the catalogue, or what an estimator makes of the log."""
+    if name in CURVES:
+        return CURVES[name](setting, **options)
+    if name in catalog.names("bias"):
+        estimated: Examination = catalog.find("bias", name).make(**options).fit(setting.log).bias_
+        return estimated
+    also = (*CURVES, *catalog.names("bias"))
+    given: Examination = catalog.find("curve", name, what="bias", also=also).make(**options)
+    return given
 
 
 @register_curve("true")
@@ -95,8 +129,8 @@ def _true_with_noise(setting: CellSetting) -> PositionBias:
 
 
 @register_curve("randomization")
-def _randomization(setting: CellSetting, top: int = 10) -> PositionBias:
-    """Click rates of shuffled lists, 003 section 5.1.2; below `top` as a power law goes on.
+def _randomization(setting: CellSetting, top: int = 10, level: bool = False) -> PositionBias:
+    """Click rates of shuffled lists, 003 section 5.1.2; below `top` a power law, or the last rate.
 
     The first position with fewer clicks than FEWEST_CLICKS ends what is measured, too.
     """
@@ -106,6 +140,8 @@ def _randomization(setting: CellSetting, top: int = 10) -> PositionBias:
     measured = ShuffledTop(top=top).fit(log).bias_
     if depth <= top:
         return measured
+    if level:
+        return _as_deep(measured, depth)
     law = measured.fit_power_law(depth=depth).examination
     theta = np.concatenate([measured.examination, law[top:]])
     method = f"ShuffledTop to {top}, then its power law"
@@ -119,6 +155,37 @@ def _regression_em(setting: CellSetting, **options: Any) -> PositionBias:
         relevance="features", n_threads=setting.n_threads, seed=setting.seed, **options
     )
     return estimator.fit(setting.log).bias_
+
+
+@register_curve("regression-em-draws")
+def _regression_em_draws(setting: CellSetting, steps: int = 20, n_trees: int = 30) -> PositionBias:
+    """Regression-EM as published: each M step fits trees to draws of relevance from the posterior."""
+    import lightgbm
+
+    log, rng = setting.log, np.random.default_rng(setting.seed)
+    assert log.features is not None
+    cell, of_row = np.unique(log.document * log.depth + log.position - 1, return_inverse=True)
+    document, k = np.divmod(cell, log.depth)
+    shown, index = np.unique(document, return_inverse=True)
+    n, c = (sum_by(of_row, weight) for weight in (log.row_count.astype(float), log.label * log.row_count))
+    theta, gamma = np.full(log.depth, 0.5), np.full(len(shown), 0.5)
+    x = np.repeat(log.features[shown], 2, axis=0)
+    relevant = np.tile([1.0, 0.0], len(shown))
+    options = {"objective": "binary", "num_leaves": 15, "learning_rate": 0.1, "verbosity": -1,
+               "num_threads": setting.n_threads, "seed": setting.seed, "deterministic": True}  # fmt: skip
+    for _ in range(steps):
+        looked, good = theta[k], gamma[index]
+        unclicked = 1 - looked * good
+        drawn = c + rng.binomial((n - c).astype(int), (1 - looked) * good / unclicked)
+        looks = sum_by(k, c + (n - c) * looked * (1 - good) / unclicked, log.depth)
+        theta = np.clip(looks / np.maximum(sum_by(k, n, log.depth), 1), 1e-3, 1 - 1e-3)
+        won = sum_by(index, drawn)
+        weight = np.column_stack([won, sum_by(index, n) - won]).ravel()
+        kept = weight > 0
+        data = lightgbm.Dataset(x[kept], relevant[kept], weight=weight[kept])
+        booster = lightgbm.train(options, data, num_boost_round=n_trees)
+        gamma = np.clip(booster.predict(log.features[shown]), 1e-3, 1 - 1e-3)
+    return PositionBias(theta / theta[0], method="Regression-EM by draws", estimated=True)
 
 
 @register_curve("swap")
@@ -305,6 +372,7 @@ def fitted(setting: CellSetting, row: Row) -> Any:
     return ranker
 
 
+TREES = "n_trees"  # tuned on one training: each number is judged by the first trees of the most
 HELD_OUT = 0.2  # of the queries, to choose what a row tunes, or a network's penalty and epoch
 
 
@@ -320,13 +388,42 @@ def tuned(setting: CellSetting, row: Row, data: ClickLog | JudgedLists) -> Row:
         # The same queries with all that people saw, also where the row learns from a part of it.
         held_out = setting.log.split(1 - HELD_OUT, seed=setting.seed)[1]
     best, value = row, -np.inf
-    for values in product(*row.tune.values()):
-        options = {**row.options, **dict(zip(row.tune, values, strict=True))}
-        trial = replace(row, options=options, tune={})
-        found = _held_out_value(setting, trial, ranker_of(setting, trial).fit(train), held_out)
-        if found > value:
-            best, value = trial, found
+    grid = {name: values for name, values in row.tune.items() if name != TREES}
+    numbers = sorted(row.tune.get(TREES, ()))
+    for values in product(*grid.values()):
+        trial = _with_options(row, dict(zip(grid, values, strict=True)))
+        if numbers:
+            trial = _with_options(trial, {TREES: numbers[-1]})
+        ranker = ranker_of(setting, trial).fit(train)
+        for number in numbers or (None,):
+            found = _held_out_value(setting, trial, _shorter(ranker, number), held_out)
+            if found > value:
+                best, value = trial if number is None else _with_options(trial, {TREES: number}), found
     return best
+
+
+def _with_options(row: Row, given: Mapping[str, Any]) -> Row:
+    """The row with these values in place of what it tunes; "weighting.p" is one of its table."""
+    of_table = {k.partition(".")[2]: v for k, v in given.items() if k.startswith("weighting.")}
+    options = {k: v for k, v in given.items() if not k.startswith("weighting.")}
+    return replace(
+        row,
+        options=row.options | options,
+        weighting_options=row.weighting_options | of_table,
+        tune={},
+    )
+
+
+def _shorter(ranker: Any, n_trees: int | None) -> Any:
+    """The ranker with its first trees alone: what training would have given that stops there."""
+    if n_trees is None:
+        return ranker
+    made = copy(ranker)
+    made.n_trees_ = min(n_trees, ranker.n_trees_)
+    history = ranker.bias_history_[: made.n_trees_]
+    if ranker.bias_ is not None and history:
+        made.bias_ = ranker.weighting.bias_of(history[-1], history)
+    return made
 
 
 def _held_out_value(
@@ -503,9 +600,9 @@ def _average_position(setting: CellSetting, row: Row) -> Values:
 
 @register_measure("ratios")
 def _ratios(setting: CellSetting, row: Row) -> Values:
-    """t+ and t- after the last boosting round (003 Figure 2)."""
+    """t+ and t- of positions 1 to 10 after the last boosting round (003 Figure 2)."""
     last = fitted(setting, row).bias_history_[-1]
-    return {"t+": last.plus.tolist(), "t-": last.minus.tolist()}
+    return {"t+": last.plus[:TOP].tolist(), "t-": last.minus[:TOP].tolist()}
 
 
 @register_measure("curve")

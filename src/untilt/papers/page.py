@@ -1,23 +1,22 @@
-"""The page of an experiment: question, sizes, tables, chart, and which claims hold here.
+"""A page for each document: its experiments with the document's figures beside ours, and claims.
 
-All experiments of a folder at a glance: the index of pages, and the table of all claims.
-
-Both are made from the catalogue and the results that are kept beside the pages. A claim whose
-experiment has no results says so; a claim that nothing here could decide gives its reason.
+Pages are made from the catalogue and the results that are kept beside them, all cells of which
+stay in files. `reproduce` runs an experiment and writes its page and charts.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from untilt._core.files import replacing
-from untilt.catalog import default
 from untilt.charts.theme import save_chart
-from untilt.papers.cells import ReproductionPlan, ResultsFile, plan
-from untilt.papers.chart import chart_of, tables_of
+from untilt.papers.cells import ReproductionPlan, ResultsFile, Scale, plan, run
+from untilt.papers.chart import chart_of, compared, tables_of
 from untilt.papers.claims import FAILS, HOLDS, OPEN, Summary, Verdict, verdicts
-from untilt.papers.datasets import JudgedSource
-from untilt.papers.layouts import LAYOUTS, FileLayout, Form
+from untilt.papers.datasets import JudgedSource, source_of
+from untilt.papers.layouts import LAYOUTS, MADE, FileLayout, Form
 from untilt.papers.schema import (
     Claim,
     Document,
@@ -25,37 +24,43 @@ from untilt.papers.schema import (
     ExperimentSize,
     documents,
     load,
-    named,
     names,
+    parse,
 )
-from untilt.views import Table
+from untilt.views import Section, Table, View
 
 VERDICTS = (HOLDS, FAILS, OPEN)
 NOT_RUN = "not run"
-INDEX, CLAIMS = "index.md", "claims.md"
-ABOUT_THE_INDEX = (
-    "Claims of the documents, put to the test here; each page has the figures, the chart and the "
-    "reasons, and [all claims](claims.md) stand in one table, with those that cannot be tested "
-    "here. Holds: the 95% interval over runs lies on the claim's side; does not hold: on the "
-    "other; undecided: it reaches both sides. A claim about every point needs every point. "
-    "Questions of our own stand on the pages, and are not counted here."
-)
-ABOUT_THE_CLAIMS = (
-    "Every claim of the documents that we found, with its section and what became of it here, on "
-    "each set of judged lists from which clicks were made. Holds: the 95% interval over runs lies "
-    "on the claim's side; does not hold: on the other; undecided: it reaches both sides. Figures "
-    "are positive where the claim holds, except where two things should not differ. Questions of "
-    "our own stand apart, at the end, and are not counted."
+INDEX = "index.md"
+READING = (
+    "± is half the 95% interval. Claims: positive figures are on the claim's side, except of two "
+    "things that should not differ. In brackets: tests clearly for, clearly against (corrected by "
+    "Holm), all; a claim holds where all are for it, and does not where one is against it. On data "
+    "with folds the fold is the unit: its seeds share queries."
 )
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """An experiment on one data set: its verdicts, and whether all its cells are finished."""
+@dataclass(frozen=True, repr=False)
+class Reproduction(View):
+    """An experiment on one data set, as far as it has been run."""
 
-    source: JudgedSource
-    verdicts: tuple[Verdict, ...]
-    whole: bool
+    plan: ReproductionPlan
+    files: tuple[Path, ...] = ()
+
+    @cached_property
+    def summary(self) -> Summary:
+        """Means over runs."""
+        return Summary(self.plan.experiment, self.plan.finished())
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        """What became of each claim."""
+        return verdicts(self.summary)
+
+    @property
+    def source(self) -> JudgedSource:
+        """The data."""
+        return self.plan.source
 
     def of(self, claim: Claim) -> Verdict | None:
         """What became of a claim; None where the results do not speak about it."""
@@ -65,34 +70,42 @@ class Outcome:
         """How many claims of the document, not our own, have this verdict."""
         return sum(each.verdict == verdict and not each.claim.own for each in self.verdicts)
 
-
-@dataclass(frozen=True)
-class Reproduced:
-    """An experiment with its outcome on each data set that has results."""
-
-    experiment: Experiment
-    outcomes: tuple[Outcome, ...]
-    has_page: bool
-
-    def on(self, source: JudgedSource) -> Outcome | None:
-        """The outcome on one data set."""
-        return next((each for each in self.outcomes if each.source == source), None)
+    def view(self) -> list[Section]:
+        """Tables, and the claims with their verdicts."""
+        tables = tuple(tables_of(self.summary))
+        points = tuple(f"{v.verdict}: {v.claim.text} {v.sentence}." for v in self.verdicts)
+        return [
+            Section("results", self.plan.experiment.title, (setting(self),), tables=tables),
+            *([Section("claims", "What the document claims", notes=points)] if points else []),
+        ]
 
 
-def write_overview(folder: Path) -> list[Path]:
-    """index.md: the experiments that come with untilt and have a page here, claims counted.
+def reproduce(
+    experiment: str | Path | Mapping[str, Any] | Experiment,
+    *,
+    data: str = MADE,
+    path: str | Path | None = None,
+    out: str | Path = "reproduced",
+    scale: Scale = "",
+    n_threads: int = 1,
+    **sizes: Any,
+) -> Reproduction:
+    """Run an experiment, and write its page and charts; what is finished in `out` is not run again.
 
-    claims.md: all claims of their documents, those of experiments that were not run, too.
+    Parameters
+    ----------
+    experiment : the name of one of the catalogue, a .toml file, or its tables as a dict
+    data, path : judged lists by name and folder, as `untilt reproduce --data --path`
+    scale : "quick", "full", or nothing for the size of the published pages
+    sizes : other sizes than the file's, such as seeds=2 or queries=200
     """
-    every = [
-        Reproduced(each, _outcomes(each, folder), (folder / f"{each.name}.md").is_file())
-        for each in map(load, names())
-    ]
-    texts = {INDEX: index([each for each in every if each.has_page]), CLAIMS: claims_table(every)}
-    for name, text in texts.items():
-        with replacing(folder / name) as temporary:
-            temporary.write_text(text, encoding="utf8")
-    return [folder / name for name in texts]
+    if isinstance(experiment, Mapping):
+        experiment = parse({"name": "mine", **experiment}, where="the experiment")
+    elif not isinstance(experiment, Experiment):
+        experiment = load(str(experiment))
+    what = plan(experiment, source_of(data, path), out, scale=scale, changes=sizes)
+    run(what, n_threads=n_threads)
+    return Reproduction(what, tuple(publish(what, Path(out))))
 
 
 def known_sources() -> list[JudgedSource]:
@@ -100,246 +113,178 @@ def known_sources() -> list[JudgedSource]:
     return [JudgedSource(), *(JudgedSource(name, Path(name)) for name in LAYOUTS)]
 
 
-def _outcomes(experiment: Experiment, folder: Path) -> tuple[Outcome, ...]:
-    outcomes = []
-    for source in known_sources():
-        what = plan(experiment, source, folder)
-        finished = what.finished()
-        if finished:
-            decided = tuple(verdicts(Summary(experiment, finished)))
-            outcomes.append(Outcome(source, decided, len(finished) == len(what.cells)))
-    return tuple(outcomes)
+def publish(
+    what: ReproductionPlan, folder: Path, *, formats: tuple[str, ...] = ("svg",)
+) -> list[Path]:
+    """Write the charts of this plan, and the page of its document with all that has results here."""
+    known = [load(name) for name in names() if what.experiment.name != name]
+    together = [each for each in known if each.document == what.experiment.document]
+    together = sorted([*together, what.experiment], key=lambda each: each.name)
+    found = [each for experiment in together for each in _found(experiment, folder, what)]
+    mine = next(each for each in found if each.plan.picture_name == what.picture_name)
+    charts = _write_charts(mine, folder, formats)
+    text = document_page(_document(what.experiment.document), found, folder)
+    return [*charts, _write(folder / page_name(what), text)]
 
 
-def index(found: Sequence[Reproduced]) -> str:
-    """The pages, with the number of claims by verdict."""
-    lines = ["# Reproduced tables and figures", "", ABOUT_THE_INDEX, ""]
-    lines += _row("experiment", "on", *VERDICTS), "|---|---|---:|---:|---:|"
-    for reproduced in found:
-        experiment = reproduced.experiment
-        title = f"[{experiment.name}]({experiment.name}.md): {experiment.title}"
-        for each in reproduced.outcomes:
-            part = "" if each.whole else " (part)"
-            counts = (str(each.count(verdict)) for verdict in VERDICTS)
-            lines.append(_row(title, f"{each.source.title}{part}", *counts))
-    return "\n".join([*lines, ""])
+def page_name(what: ReproductionPlan) -> str:
+    """The file of the page: its document, and the scale where one was asked for."""
+    return f"{what.experiment.document}{'-' if what.scale else ''}{what.scale}.md"
 
 
-def claims_table(found: Sequence[Reproduced]) -> str:
-    """All claims of the documents that have a page here, and our own questions apart."""
-    here = [each for each in documents() if any(of.has_page for of in _of(each, found))]
-    lines = ["# Claims of the documents", "", ABOUT_THE_CLAIMS, "", *_counts(here, found), ""]
-    for document in here:
-        lines += [f"## {document.name}: {document.title}", "", f"{document.reference}.", ""]
-        lines += _claims(_of(document, found), own=False)
-        lines += _untested(document, _of(document, found))
-    ours = [_claims(_of(document, found), own=True) for document in here]
-    lines += ["## Questions of our own", ""] if any(ours) else []
-    for document, table in zip(here, ours, strict=True):
-        lines += [f"### Beside {document.name}", "", *table] if table else []
-    return "\n".join(lines)
+def republish(folder: Path) -> list[Path]:
+    """Write pages, index and charts anew from the results that are kept here; nothing is run."""
+    every = [each for name in names() for each in _found(load(name), folder)]
+    written = [path for each in every for path in _write_charts(each, folder, ("svg",))]
+    for document in documents():
+        found = [each for each in every if each.plan.experiment.document == document.name]
+        if found:
+            text = document_page(document, found, folder)
+            written.append(_write(folder / f"{document.name}.md", text))
+    return [*written, _write(folder / INDEX, index(every))]
 
 
-def _of(document: Document, found: Sequence[Reproduced]) -> list[Reproduced]:
-    return [each for each in found if each.experiment.document == document.name]
+def _write(path: Path, text: str) -> Path:
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf8")
+    return path
 
 
-def _counts(here: Iterable[Document], found: Sequence[Reproduced]) -> list[str]:
-    """A line for each document and data set."""
-    lines = [
-        _row("document", "on", *VERDICTS, NOT_RUN, "cannot be tested here"),
-        "|---|---|---:|---:|---:|---:|---:|",
+def _write_charts(of: Reproduction, folder: Path, formats: tuple[str, ...]) -> list[Path]:
+    chart = chart_of(of.summary, data=of.source.title)
+    return [save_chart(chart, folder / f"{of.plan.picture_name}.{kind}") for kind in formats]
+
+
+def _found(
+    experiment: Experiment, folder: Path, beside: ReproductionPlan | None = None
+) -> list[Reproduction]:
+    """The experiment on each data set with results; `beside` is the plan that is being published."""
+    scale: Scale = "" if beside is None else beside.scale
+    own = [] if beside is None or beside.experiment != experiment else [beside]
+    sources = [each for each in known_sources() if not own or each.name != own[0].source.name]
+    own += [plan(experiment, each, folder, scale=scale) for each in sources]
+    own += [
+        plan(experiment, each, folder, scale=scale)
+        for each in _own_sources(experiment, folder, {what.source.name for what in own})
     ]
-    for document in here:
-        own = _of(document, found)
-        n_claims = sum(not claim.own for each in own for claim in each.experiment.claims)
-        n_untested = len(document.untested) + sum(len(each.experiment.untested) for each in own)
-        for source in _sources(own):
-            outcomes = [of for each in own if (of := each.on(source)) is not None]
-            counts = [sum(each.count(verdict) for each in outcomes) for verdict in VERDICTS]
-            counts += [n_claims - sum(counts), n_untested]
-            title = f"{document.name}: {document.title}"
-            lines.append(_row(title, source.title, *map(str, counts)))
-    return lines
+    order = [source.name for source in known_sources()]
+    own.sort(key=lambda w: order.index(w.source.name) if w.source.name in order else len(order))
+    return [Reproduction(what) for what in own if what.finished()]
 
 
-def _sources(found: Sequence[Reproduced]) -> list[JudgedSource]:
-    """Data sets that any of these experiments has results on."""
-    there = [each.source for reproduced in found for each in reproduced.outcomes]
-    return [source for source in known_sources() if source in there]
+def _own_sources(experiment: Experiment, folder: Path, known: set[str]) -> list[JudgedSource]:
+    """Folders of the user's own with results from earlier, which tell the name and the folds."""
+    own: dict[str, JudgedSource] = {}
+    for path in sorted((folder / "results").glob(f"{experiment.name}-*.jsonl")):
+        cells = list(ResultsFile(path).read())
+        for name in {cell.data for cell in cells} - known - set(own):
+            form = Form(("train",), ("test",), folds=max(cell.fold for cell in cells))
+            own[name] = JudgedSource(name, Path(name), FileLayout(name, name, (form,)))
+    return list(own.values())
 
 
-def _claims(found: Sequence[Reproduced], *, own: bool) -> list[str]:
-    """A line per claim, a column per data set."""
-    sources = _sources(found)
-    lines = []
-    for each in found:
-        name = each.experiment.name
-        page = f"[{name}]({name}.md)" if each.has_page else name
-        for claim in each.experiment.claims:
-            if claim.own == own:
-                cells = [_cell(each.on(source), claim) for source in sources]
-                lines.append(_row(claim.text, claim.source, page, *cells))
-    if not lines:
-        return []
-    titles = (source.title for source in sources)
-    head = _row("claim", "section", "page", *(f"on {title}" for title in titles))
-    return [head, "|" + "---|" * (3 + len(sources)), *lines, ""]
+def _document(name: str) -> Document:
+    known = {each.name: each for each in documents()}
+    return known.get(name, Document(name, "experiments of your own", ""))
 
 
-def _cell(outcome: Outcome | None, claim: Claim) -> str:
-    """Verdict and reason on one data set."""
-    verdict = None if outcome is None else outcome.of(claim)
-    if outcome is None or verdict is None:
-        return NOT_RUN
-    part = "" if outcome.whole else " (not all runs yet)"
-    return f"**{verdict.verdict}**{part}: {verdict.sentence}.{reason_of(verdict, outcome.source)}"
-
-
-def reason_of(verdict: Verdict, source: JudgedSource) -> str:
-    """The catalogue's reason on this data set, where the claim does not hold."""
-    reason = verdict.claim.because.get(source.name, "")
-    return f" {reason}" if reason and verdict.verdict != HOLDS else ""
-
-
-def _untested(document: Document, found: Sequence[Reproduced]) -> list[str]:
-    untested = [*document.untested, *(each for of in found for each in of.experiment.untested)]
-    if not untested:
-        return []
-    lines = [_row(each.text, each.source, each.reason) for each in untested]
-    head = _row("cannot be tested here", "section", "reason")
-    return [head, "|---|---|---|", *lines, ""]
-
-
-def _row(*cells: str) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-HEADINGS = {
-    HOLDS: "Holds",
-    FAILS: "Does not hold",
-    OPEN: "Undecided: the interval reaches both sides",
-}
-SIGNS = (
-    "Figures of claims are positive on the claim's side, except where two things should not "
-    "differ; intervals are 95%, over runs. Methods are compared within a run, so that a claim can "
-    "be decided where the intervals of two means overlap."
-)
-
-
-@dataclass(frozen=True)
-class PaperSection:
-    """Results on one data set."""
-
-    plan: ReproductionPlan
-    summary: Summary
-    chart: str  # file name beside the page, or nothing
-
-
-def page(experiment: Experiment, sections: list[PaperSection]) -> str:
+def document_page(document: Document, found: Sequence[Reproduction], folder: Path) -> str:
     """The page as Markdown."""
-    lines = [
-        f"# {experiment.name}: {experiment.title}",
-        "",
-        f"Document {experiment.document} ({experiment.reference} in references.bib), "
-        f"{experiment.source}.",
-        "",
-        experiment.question,
-        "",
-    ]
-    lines += [f"- {note}" for note in experiment.notes] + ([""] if experiment.notes else [])
-    lines += [SIGNS, ""] if experiment.claims else []
-    for section in sections:
-        lines += _section(section)
-    if experiment.untested:
-        lines += ["## What cannot be tested here", ""]
-        lines += [f"- {each.text} ({each.source}): {each.reason}" for each in experiment.untested]
-        lines += [""]
-    lines += ["This page is written by the command above each table; do not edit it by hand.", ""]
+    lines = [f"# {document.name}: {document.title}", ""]
+    lines += [f"`{document.reference}` in references.bib. {READING}", ""]
+    lines += [*(f"- {note}" for note in document.notes), ""] if document.notes else []
+    lines += [*markdown(_counts(document, found)), ""]
+    by_name: dict[str, list[Reproduction]] = {}
+    for each in found:
+        by_name.setdefault(each.plan.experiment.name, []).append(each)
+    for several in by_name.values():
+        lines += _experiment(several, folder)
+    untested = [*document.untested, *(u for s in by_name.values() for u in s[0].plan.experiment.untested)]
+    if untested:
+        lines += ["## Not tested here", ""]
+        lines += [f"- {each.text} ({each.source}): {each.reason}" for each in untested] + [""]
     return "\n".join(lines)
 
 
-def _section(section: PaperSection) -> list[str]:
-    what, summary = section.plan, section.summary
-    lines = [f"## On {what.source.title}", "", "```sh", command(what), "```", ""]
-    lines += [setting(what, summary), ""]
-    if section.chart:
-        lines += [f"![{summary.experiment.title}]({section.chart})", ""]
-    for table in tables_of(summary):
-        lines += [f"**{table.caption}**", "", *markdown(table), ""]
-    for title, own in (("What the document claims", False), ("What we asked beside it", True)):
-        decided = [each for each in verdicts(summary) if each.claim.own == own]
-        lines += [f"### {title}", ""] if decided else []
-        for verdict, heading in HEADINGS.items():
-            points = [_point(each, what.source) for each in decided if each.verdict == verdict]
-            lines += [f"**{heading}**", "", *points, ""] if points else []
-    trained = _trained(what)
-    return [*lines, "### How each row was trained", "", *trained, ""] if trained else lines
+def _experiment(found: Sequence[Reproduction], folder: Path) -> list[str]:
+    experiment = found[0].plan.experiment
+    lines = [f"## {experiment.name}: {experiment.title}", "", f"{experiment.source}. {experiment.question}"]
+    lines += ["", *(f"- {note}" for note in experiment.notes)]
+    lines += [f"- {each.source.title}: {setting(each)}" for each in found]
+    pictures = [f"{each.plan.picture_name}.svg" for each in found]
+    shown = [f"[![{experiment.name}]({name})]({name})" for name in pictures if (folder / name).is_file()]
+    lines += ["", " ".join(shown)] if shown else []
+    if experiment.form == "table":
+        for table in compared([each.summary for each in found]):
+            lines += ["", *markdown(table)]
+    if experiment.claims:
+        rows = [_claim(claim, found) for claim in experiment.claims]
+        titles = (each.source.title for each in found)
+        lines += ["", *markdown(Table(("claim", "where", *titles), tuple(rows), ""))]
+    return [*lines, ""]
 
 
-def _trained(what: ReproductionPlan) -> list[str]:
-    """How each row was trained, as the rankers say; what differs between runs as a range."""
-    told: dict[str, dict[str, list[str]]] = {}
-    for cell, result in what.finished().items():
-        for name, value in result.trained.items():
-            told.setdefault(cell.row, {}).setdefault(name, []).append(value)
-    return [
-        f"- {named(row, what.experiment.rows)}: "
-        + ", ".join(f"{name} {_range(seen)}" for name, seen in told[row.name].items())
-        for row in what.experiment.rows
-        if row.name in told
-    ]
+def _claim(claim: Claim, found: Sequence[Reproduction]) -> tuple[str, ...]:
+    decided = [each.of(claim) for each in found]
+    where = "ours" if claim.own else claim.source.removeprefix("section ")
+    return claim.text, where, *(NOT_RUN if each is None else each.short for each in decided)
 
 
-def _range(values: list[str]) -> str:
-    """The one value, or the smallest and the largest."""
-    different = sorted(set(values))
-    if len(different) == 1:
-        return different[0]
-    try:
-        numbers = sorted(different, key=float)
-    except ValueError:
-        return " or ".join(different)
-    return f"{numbers[0]} to {numbers[-1]}"
+def _counts(document: Document, found: Sequence[Reproduction]) -> Table:
+    """A line for each data set."""
+    experiments = [load(name) for name in names()]
+    claims = [c for e in experiments if e.document == document.name for c in e.claims if not c.own]
+    rows = []
+    for title in dict.fromkeys(each.source.title for each in found):
+        on = [each for each in found if each.source.title == title]
+        counts = [sum(each.count(verdict) for each in on) for verdict in VERDICTS]
+        counts.append(max(0, len(claims) - sum(counts)))
+        rows.append((title, *map(str, counts)))
+    return Table((f"claims of {document.name} on", *VERDICTS, NOT_RUN), tuple(rows), "")
 
 
-def _point(verdict: Verdict, source: JudgedSource) -> str:
-    claim = verdict.claim
-    return f"- {claim.text} ({claim.source}): {verdict.sentence}.{reason_of(verdict, source)}"
+def index(found: Sequence[Reproduction]) -> str:
+    """The pages, with the number of claims by verdict."""
+    lines = [
+        "# Reproduced tables and figures", "",
+        "`untilt reproduce NAME` runs one; all finished cells are in `results/`, a line each with "
+        "its data, row, seed, fold, values, seconds and how the ranker was trained.", "",
+    ]  # fmt: skip
+    for document in documents():
+        here = [each for each in found if each.plan.experiment.document == document.name]
+        if here:
+            lines += [f"## [{document.name}: {document.title}]({document.name}.md)", ""]
+            lines += [*markdown(_counts(document, here)), ""]
+    return "\n".join(lines)
 
 
-def command(what: ReproductionPlan) -> str:
-    """The command that makes this section."""
-    own = " --data FOLDER"
-    public = own if what.source.own else f" --data {what.source.name} --path FOLDER"
-    data = "" if what.source.folder is None else public
-    return (
-        f"untilt reproduce {what.experiment.name}{data}{f' --{what.scale}' if what.scale else ''}"
-    )
-
-
-def setting(what: ReproductionPlan, summary: Summary) -> str:
+def setting(of: Reproduction) -> str:
     """One sentence about sizes, as they were run."""
-    size, n_runs = what.size, summary.n_runs
+    what, size = of.plan, of.plan.size
     if what.source.folder is None:
-        data = f"{size.queries:,} queries to learn from and {size.test_queries:,} for the test"
+        data = f"{size.queries:,} queries to learn from, {size.test_queries:,} for the test"
     elif what.most_queries is None:
-        data = "All queries"
+        data = "all queries"
     else:
-        data = f"At most {what.most_queries:,} queries"
-    runs = f"{n_runs} runs (folds x seeds)" if what.source.folds > 1 else f"{n_runs} seeds"
-    trees = f", {size.trees} trees" if _has_trees(what.experiment) else ""
+        data = f"at most {what.most_queries:,} queries"
+    seeds = len({cell.seed for cell in what.finished()})
+    runs = f"{of.summary.n_runs} folds x {seeds} seeds" if what.source.folds > 1 else f"{seeds} seeds"
     done, total = len(what.finished()), len(what.cells)
-    part = "" if done == total else f" Unfinished: {done:,} of {total:,} cells."
+    part = "" if done == total else f"; {done:,} of {total:,} cells finished{_stale(what)}"
     panels = "".join(
-        f" In the panel {panel.name!r}: {_traffic(size.times(panel.times))}."
+        f"; panel {panel.name!r}: {_traffic(size.times(panel.times))}"
         for panel in what.experiment.panels
         if panel.times > 1
     )
-    return (
-        f"{data}, {_traffic(size)}{trees}, {runs}.{panels}{part} "
-        "± is the half width of the 95% interval over runs (Student's t)."
-    )
+    return f"{data}, {_traffic(size)}, {runs}{panels}{part}."
+
+
+def _stale(what: ReproductionPlan) -> str:
+    """How many of the others have results of earlier code or sizes, which are not shown."""
+    planned = {(c.data, c.panel, c.row, c.x, *c.run) for c in what.cells if c not in what.finished()}
+    kept = {(c.data, c.panel, c.row, c.x, *c.run) for c in what.results.read()}
+    old = len(planned & kept)
+    return f", {old:,} stale: run by earlier code or sizes" if old else ""
 
 
 def _traffic(size: ExperimentSize) -> str:
@@ -347,16 +292,8 @@ def _traffic(size: ExperimentSize) -> str:
         return f"{size.clicks:,} clicks"
     if size.clicks_per_query is not None:
         return f"{size.clicks_per_query:g} clicks per query"
-    return f"{size.sessions_per_query or 100} sessions per query"
-
-
-def _has_trees(experiment: Experiment) -> bool:
-    return any(
-        row.ranker == default("ranker").name
-        for panel in experiment.panels
-        if panel.measure in ("judged", "average-position", "ratios")
-        for row in experiment.rows_of(panel)
-    )
+    with_click = " with a click" if size.clicked else ""
+    return f"{size.sessions_per_query or 100} sessions{with_click} per query"
 
 
 def markdown(table: Table) -> list[str]:
@@ -365,80 +302,5 @@ def markdown(table: Table) -> list[str]:
     return [_line(table.header), rule, *(_line(row) for row in table.rows)]
 
 
-def _line(cells: tuple[str, ...]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def publish(
-    what: ReproductionPlan, folder: Path, *, formats: tuple[str, ...] = ("svg",)
-) -> list[Path]:
-    """Write the charts of this plan, and the page with all data sets that have results here."""
-    charts = _write_charts(what, folder, formats)
-    path = _write_page(what, _plans(what, folder), folder)
-    if not what.scale:
-        write_overview(folder)
-    return [*charts, path]
-
-
-def republish(folder: Path, wanted: Sequence[str] = ()) -> list[Path]:
-    """Write pages and charts anew from the results that are kept here, and nothing is run.
-
-    Parameters
-    ----------
-    wanted : names of experiments that come with untilt; all where none is given
-    """
-    written = []
-    for experiment in map(load, wanted or names()):
-        plans = [plan(experiment, source, folder) for source in known_sources()]
-        there = [each for each in plans if each.finished()]
-        for each in there:
-            written += _write_charts(each, folder, ("svg",))
-        if there:
-            written.append(_write_page(there[0], there, folder))
-    return [*written, *write_overview(folder)]
-
-
-def _write_charts(what: ReproductionPlan, folder: Path, formats: tuple[str, ...]) -> list[Path]:
-    chart = chart_of(Summary(what.experiment, what.finished()), data=what.source.title)
-    return [save_chart(chart, folder / f"{what.picture_name}.{kind}") for kind in formats]
-
-
-def _write_page(what: ReproductionPlan, plans: Sequence[ReproductionPlan], folder: Path) -> Path:
-    sections = []
-    for each in plans:
-        finished = each.finished()
-        if finished:
-            pictures = [f"{each.picture_name}.{kind}" for kind in ("svg", "png")]
-            there = [picture for picture in pictures if (folder / picture).is_file()]
-            summary = Summary(each.experiment, finished)
-            sections.append(PaperSection(each, summary, there[0] if there else ""))
-    path = folder / f"{what.page_name}.md"
-    with replacing(path) as temporary:
-        temporary.write_text(page(what.experiment, sections), encoding="utf8")
-    return path
-
-
-def _plans(what: ReproductionPlan, folder: Path) -> list[ReproductionPlan]:
-    """This plan and those of the other data sets at the same size."""
-    return [
-        what
-        if source.name == what.source.name
-        else plan(what.experiment, source, folder, scale=what.scale)
-        for source in [*known_sources(), *_own_sources(what, folder)]
-    ]
-
-
-def _own_sources(what: ReproductionPlan, folder: Path) -> list[JudgedSource]:
-    """This plan's folder of the user's own, and those with results from earlier.
-
-    Of an earlier one its results tell the name and the folds, which is all that a page needs.
-    """
-    own = {what.source.name: what.source} if what.source.own is not None else {}
-    known = {source.name for source in known_sources()}
-    for path in sorted((folder / "results").glob(f"{what.experiment.name}-*.jsonl")):
-        cells = list(ResultsFile(path).read())
-        for name in {cell.data for cell in cells} - known - set(own):
-            folds = max(cell.fold for cell in cells)
-            form = Form(("train",), ("test",), folds=folds)
-            own[name] = JudgedSource(name, Path(name), FileLayout(name, name, (form,)))
-    return list(own.values())
+def _line(cells: Iterable[str]) -> str:
+    return "|" + "|".join(cell.replace("|", "\\|") for cell in cells) + "|"

@@ -37,8 +37,9 @@ class ExperimentSize:
     Networks of all rows alike: `epochs`, `widths`, `batch` (lists a step), `learning_rate`,
     `patience` (epochs without improvement on held-out queries), `penalties` (l2, of which held-out
     queries choose).
-    `production_share` : of the training queries, whose labels train the production ranker; where
-        not given 0.01
+    `production_queries` : whose labels train the production ranker; where not given 1%, at least 5
+    `clicked` : whether `sessions_per_query` counts sessions with a click, drawn until there are so
+        many, as the generator of 003 does
     `swap_sessions` : of the experiment with swaps; where not given as many per query as the log
         has, at least 100
     """
@@ -52,7 +53,8 @@ class ExperimentSize:
     clicks: int | None = None
     clicks_per_query: float | None = None
     swap_sessions: int | None = None
-    production_share: float | None = None
+    production_queries: int | None = None
+    clicked: bool = False
     share: float = 1.0
     trees: int = 200
     features: int = 50
@@ -124,7 +126,8 @@ class Panel:
 class Row:
     """One method: a ranker, what it learns from, the table of weights and where its bias is from.
 
-    `tune` names options of the ranker with the values to try: held-out queries choose. `fixed`
+    `tune` names options of the ranker, or of the weighting as "weighting.clip", with the values to
+    try: held-out queries choose. `fixed`
     rows do not depend on the sweep and are run once. `lower` and `upper` are the ends of the gap
     inside a group.
     """
@@ -163,7 +166,7 @@ class Claim:
     rows the first is compared with each of the others, in a test of its own. "similar" without a
     second row compares with `value`. `every` asks it of each x alone, or of each step to
     the next x, and not of their mean or their ends. `own` is no sentence of the document: a
-    question that we ask beside it. `because` gives the reason where it does not hold, by data set.
+    question that we ask beside it.
     """
 
     text: str
@@ -178,7 +181,6 @@ class Claim:
     margin: float = 0.0
     every: bool = False
     own: bool = False
-    because: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,7 @@ class Document:
     name: str
     title: str
     reference: str
+    notes: tuple[str, ...] = ()
     untested: tuple[Untested, ...] = ()
 
 
@@ -305,8 +308,13 @@ _TABLES = {
 
 
 def parse(table: Mapping[str, Any], *, where: str) -> Experiment:
-    """An experiment from the tables of its TOML file; raises where something is not known."""
+    """An experiment from the tables of its TOML file; raises where something is not known.
+
+    One that says ``extends = "000-table-1"`` is that one with its own rows and claims beside.
+    """
     plain: dict[str, Any] = {"quick": {}, **table}
+    if "extends" in plain:
+        return _extended(plain, where)
     plain.setdefault("full", plain.get("size", {}))
     plain.setdefault("size", plain["full"])
     for size in ("full", "size", "quick"):
@@ -317,6 +325,25 @@ def parse(table: Mapping[str, Any], *, where: str) -> Experiment:
     experiment = from_plain(Experiment, plain, where=where)
     _check(experiment, where)
     return experiment
+
+
+def _extended(plain: dict[str, Any], where: str) -> Experiment:
+    """The experiment of the catalogue with more rows, in all panels, and more claims."""
+    base = load(str(plain["extends"]))
+    unknown = sorted(set(plain) - {"extends", "name", "quick", "row", "claim"})
+    if unknown:
+        raise OptionError(
+            f"{where}: extends takes [[row]] and [[claim]] alone. Got {', '.join(unknown)} as well."
+        )
+    rows, claims = (
+        tuple(from_plain(cls, each, where=where) for each in _tables(cls, plain, key, where))
+        for key, cls in (("row", Row), ("claim", Claim))
+    )
+    more = tuple(row.name for row in rows)
+    panels = tuple(replace(p, rows=p.rows + more if p.rows else ()) for p in base.panels)
+    made = replace(base, panels=panels, rows=base.rows + rows, claims=base.claims + claims)
+    _check(made, where)
+    return made
 
 
 def _tables(cls: type, plain: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:

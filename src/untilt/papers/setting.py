@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ INTERVENTION_SEED = 1_000_003  # the experiment's sessions are other sessions th
 T = TypeVar("T")
 REPEAT_SEED = 2_000_003
 SWAP_SESSIONS = 100
+MOST_DRAWN = 512  # sessions drawn for each that is wanted with a click
 
 
 class CellSetting:
@@ -136,9 +137,11 @@ class CellSetting:
 
     @property
     def _own_production(self) -> ProductionRanker | None:
-        """A ranker trained on another share of the queries than that of `simulate`, if asked."""
-        share = self.size.production_share
-        return None if share is None else production_ranker(self.train, share=share, seed=self.seed)
+        """A ranker trained on another number of queries than that of `simulate`, if asked."""
+        if self.size.production_queries is None:
+            return None
+        share = min(1.0, self.size.production_queries / self.train.n_queries)
+        return production_ranker(self.train, share=share, seed=self.seed)
 
     def labels(self) -> JudgedLists:
         """The labels of all documents of the training queries: the skyline learns from them."""
@@ -171,15 +174,38 @@ class CellSetting:
 
     def _simulate(self, protocol: Protocol, seed: int, **other: Any) -> Simulation:
         """Of as many sessions as the log, or of another amount."""
-        return simulate(
-            self.train,
-            protocol,
-            **(other or self._amount),
-            ranker=self._own_production if seed == self.seed else self.production,
-            seed=seed,
-            max_label=self.max_label,
-            n_threads=self.n_threads,
-        )
+        ranker = self._own_production if seed == self.seed else self.production
+
+        def draw(**amount: Any) -> Simulation:
+            return simulate(
+                self.train, protocol, **amount, ranker=ranker, seed=seed, max_label=self.max_label,
+                n_threads=self.n_threads,
+            )  # fmt: skip
+
+        if self.size.clicked and not other:
+            return _with_clicks(partial(draw, collapse=False), self.size.sessions_per_query or 1)
+        return draw(**(other or self._amount))
+
+
+def _with_clicks(draw: Callable[..., Simulation], wanted: int) -> Simulation:
+    """The first `wanted` sessions with a click of every query; a session without one is drawn again.
+
+    All sessions of one seed are drawn in a fixed order, so a longer log begins with the shorter.
+    """
+    drawn = 4 * wanted
+    while True:
+        made = draw(sessions_per_query=drawn)
+        log = made.log
+        clicked = np.flatnonzero(ragged.sums_by_list(log.indptr, log.label) > 0)
+        order = clicked[np.argsort(log.query[clicked], kind="stable")]
+        n_clicked = np.bincount(log.query[order], minlength=log.n_queries)
+        few = n_clicked[np.unique(log.query)] < wanted
+        if not few.any() or drawn >= MOST_DRAWN * wanted:
+            break
+        drawn *= 4
+    place = np.arange(len(order)) - np.repeat(np.cumsum(n_clicked) - n_clicked, n_clicked)
+    kept = np.sort(order[place < wanted])
+    return replace(made, log=log.take(kept).collapse())
 
 
 def at_value(panel: Panel, size: ExperimentSize, x: Value | None) -> tuple[Panel, ExperimentSize]:
@@ -197,7 +223,7 @@ def at_value(panel: Panel, size: ExperimentSize, x: Value | None) -> tuple[Panel
     if sweep.key not in ExperimentSize.__dataclass_fields__:
         hint = did_you_mean(sweep.key, ExperimentSize.__dataclass_fields__)
         raise OptionError(f"a sweep cannot change size.{sweep.key}, which is not there.{hint}")
-    whole = sweep.key in ("clicks", "sessions_per_query", "queries")
+    whole = sweep.key in ("clicks", "sessions_per_query", "queries", "production_queries")
     changed: dict[str, Any] = {sweep.key: int(x) if whole else x}
     if sweep.key == "clicks_per_query":
         changed["clicks"] = None  # which would count before it

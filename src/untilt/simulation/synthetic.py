@@ -11,6 +11,7 @@ from untilt._core.random import Seed, child_generator
 from untilt.data.judged import JudgedLists
 from untilt.errors import check_least
 
+FEWER_QUERIES = 10_000_000  # a set has fewer than so many: sets of other seeds share no id
 N_FACTORS = 8  # hidden properties of a (query, document) pair
 N_INTENTS = 2  # hidden properties of a query
 SHORTEST_LIST = 5
@@ -66,7 +67,7 @@ def make_judged(
         features=_show(rng, hidden, rules),
         labels=np.searchsorted(rules.limits, _judged_utility(rng, hidden, noise)).astype(float),
         indptr=indptr,
-        query_id=np.arange(n_queries),
+        query_id=np.arange(n_queries) + (seed * FEWER_QUERIES if isinstance(seed, int) else 0),
     )
 
 

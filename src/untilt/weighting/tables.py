@@ -13,7 +13,7 @@ from untilt.catalog import find, method, record_of, storable
 from untilt.clickmodels.click_model import ClickModel
 from untilt.clickmodels.examination import UBM
 from untilt.data.clicklog import ClickLog
-from untilt.errors import OptionError, check_choice
+from untilt.errors import OptionError, check_choice, check_least
 from untilt.facts import note
 from untilt.weighting import base
 
@@ -322,7 +322,7 @@ class Ratios(NamedTuple):
 
 @method(
     "weighting", "pairwise-debiasing", title="Pairwise debiasing", order=40,
-    choose=("train", "select", "run"), reference="hu2019unbiased", drop=10,
+    choose=("train", "select", "run"), reference="hu2019unbiased", drop=10, version=2,
     rests_on="relevance model",
     note="clicks; learns the bias of clicks and no-clicks along with the ranker, without a curve",
 )  # fmt: skip
@@ -343,9 +343,13 @@ class PairwiseDebiasing(base.JointWeighting):
     ``losses="mean"`` S[k, l] is divided by N[k, l], the sessions that showed both positions, so
     that the ratios do not depend on the lengths of the lists; ``losses="sum"`` is the published
     form. Both are the same where all lists show the same positions.
+
+    Positions `bins` and deeper share one ratio (12 in the authors' program): far down, clicks are
+    too few for a ratio each. ``bins=None`` gives every position its own.
     """
 
     p: float = 0.0
+    bins: int | None = 12
     # Ratios outside [floor, 1/floor] come from positions with next to no clicks; unchecked, one
     # such position takes over the whole gradient.
     floor: float = 1e-3
@@ -355,6 +359,8 @@ class PairwiseDebiasing(base.JointWeighting):
         check_choice("losses", self.losses, get_args(Losses))
         if not self.p >= 0:
             raise OptionError(f"p must be at least 0. Got {self.p} instead.")
+        if self.bins is not None:
+            check_least("bins", self.bins, 2, "; None gives each position a ratio")
         if not 0 < self.floor <= 1:
             raise OptionError(f"floor must lie above 0 and up to 1. Got {self.floor} instead.")
 
@@ -382,6 +388,10 @@ class PairwiseDebiasing(base.JointWeighting):
                 "pairwise debiasing compares every position with position 1, but position 1 has "
                 "no clicked-unclicked pair in this log. Use a weighting with a known bias instead."
             )
+        if self.bins is not None and self.bins < len(losses):
+            tail = losses[self.bins - 1 :]
+            losses = losses.copy()
+            losses[self.bins - 1 :] = tail.mean() if self.takes_means else tail.sum()
         return np.clip((losses / losses[0]) ** exponent, self.floor, 1 / self.floor)
 
     def table_of(self, state: Ratios) -> FloatArray:

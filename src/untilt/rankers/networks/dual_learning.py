@@ -55,7 +55,7 @@ FLOOR = 1e-6  # of examination where a position has no click: a curve must stay 
 )  # fmt: skip
 @method(
     "ranker", "dual-learning", title="Dual learning", order=72, takes=("seed",), needs=("jax",),
-    cost=10.0, choose=("train", "select", "run"), reference="ai2018dla",
+    cost=10.0, choose=("train", "select", "run"), reference="ai2018dla", version=2,
     note="a network and the position bias, each learned with the other as given",
 )  # fmt: skip
 @dataclass(kw_only=True, eq=False, repr=False)
