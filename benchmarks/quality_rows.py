@@ -215,16 +215,15 @@ def shipped_scores(result: ut.RunResult, world: World) -> list[Array]:
 
 
 def single_methods(*, every: bool) -> Iterator[str]:
-    """Every objective; rankers and weightings that are tried unasked (`every`: all weightings)."""
+    """Every objective, weightings that are tried unasked (`every`: all), and the linear ranker."""
     for record in catalog.methods("objective", choose="train"):
         if record.name != AUTO:
             yield record.name
     for record in catalog.methods("weighting", choose="run"):
-        usual = {"usual", "usual in select"} & set(record.choose)
+        usual = "usual in select" in record.choose
         if not record.default and "trust" not in record.needs and (every or usual):
             yield record.name
-    for record in catalog.methods("ranker", choose="usual"):
-        yield record.name
+    yield catalog.find("ranker", "linear").name
 
 
 def timed(row: Callable[[Fits], Scored], fits: Fits) -> tuple[Scored, float]:

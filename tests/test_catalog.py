@@ -82,7 +82,7 @@ def test_names_of_candidates_are_unique_over_tables_objectives_and_rankers():
 
 def test_the_usual_candidates_in_their_order():
     usual = [record.name for record in candidates.candidates("usual")]
-    assert usual == ["clicks", "balanced", "auto", "linear"]
+    assert usual == ["clicks", "auto"]
 
 
 def test_the_default_is_dropped_last_and_raw_clicks_never():

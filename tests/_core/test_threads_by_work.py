@@ -31,7 +31,9 @@ def test_one_thread_for_little_work_and_never_more_than_cores():
     assert deserved == [1, 1, 1, 2]
     assert threads.thread_count(None, values=100 * each) == 8
     assert threads.thread_count(-1, values=0) == 1  # all of them, says LightGBM's user
-    assert threads.thread_count(3, values=0) == 3  # the user's own number is kept
+    assert threads.thread_count(3, values=0) == 1
+    asked = [threads.thread_count(n, values=100 * each) for n in (3, 9)]
+    assert asked == [3, 8]  # the user's number is the most, a ranker may come from elsewhere
     assert threads.thread_count(None) is None
 
 

@@ -92,14 +92,15 @@ def cores() -> int:
 def thread_count(n_threads: int | None, *, values: int | None = None) -> int | None:
     """The number of threads to ask LightGBM for.
 
-    A number of the user is kept. Else, where the number of `values` (rows x features) is given, as
-    many as the work deserves. 1 where a fork left no more, and beside other workers.
+    Where the number of `values` (rows x features) is given, as many as the work deserves: no more
+    than the user's number, nor than cores. 1 where a fork left no more, and beside other workers.
     """
     if _state.one_thread or _worker.alone:
         return 1
-    if values is None or (n_threads is not None and n_threads > 0):
+    if values is None:
         return n_threads
-    return max(1, min(cores(), values // TREE_VALUES))
+    most = n_threads if n_threads is not None and n_threads > 0 else cores()
+    return max(1, min(most, cores(), values // TREE_VALUES))
 
 
 @contextmanager

@@ -236,7 +236,7 @@ class AffineTable(_FromBias):
 
 @method(
     "weighting", "balanced", title="Balanced pairs", order=20, needs=("bias",),
-    choose=("train", "select", "run", "usual", "usual in select"), drop=95,
+    choose=("train", "select", "run", "usual in select"), drop=95,
     note="clicks, pairs weighted by min(theta_k, theta_l) / theta_k",
 )  # fmt: skip
 @dataclass(frozen=True)

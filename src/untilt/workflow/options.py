@@ -92,7 +92,8 @@ class RunSettings(
         ("power-law:1"), a file of an estimate, or a `PositionBias`
     fallback : the curve that is assumed, loudly, where the log cannot tell its bias
     method : corrections to train and choose from, as in `untilt train`; "usual" for all usual ones.
-        Raw clicks are always trained too, to compare with
+        Raw clicks are always trained too, to compare with. The usual one is "auto", or "balanced"
+        where the label is no click
     metric, evaluator, among, baseline, level : as in `untilt.estimate`; the evaluator by its name.
         Where not given, what lists are decides (`untilt.estimate`).
         Policy-aware uses all sessions that showed a document; the others only its own session, and
@@ -155,7 +156,8 @@ class RunSettings(
         str | Sequence[str],
         Option(
             "A candidate to train: a correction on trees ({weighting|objective}) or a ranker "
-            "({ranker}). Raw clicks are always trained. May be repeated (default: the usual ones).",
+            "({ranker}). Raw clicks are always trained. May be repeated (default: auto, or balanced "
+            "for labels that are no clicks).",
             metavar="NAME", must=_NAMES,
         ),
     ] = "usual"  # fmt: skip

@@ -32,6 +32,7 @@ from untilt.errors import UntiltError
 from untilt.evaluation.results import Estimates, SystemComparison
 from untilt.facts import Fact, as_fact, note, serious, warning
 from untilt.rankers.base import Ranker
+from untilt.rankers.stacked.ranker import NO_CLICKS, StackedRanker
 from untilt.rankers.trees.stepped import stepped
 from untilt.report.decision import Decision
 from untilt.report.step_results import (
@@ -137,7 +138,8 @@ class Speed:
 
 def make_plan(data: Data, bias: PositionBias, options: RunOptions, *, spent: float) -> TrainingPlan:
     """Everything where there is no limit; else what two short trainings say can be done."""
-    wanted = TrainingPlan(options.method, options.trees)
+    method, unfit = for_label(options.method, data.log)
+    wanted = TrainingPlan(method, options.trees, unfit)
     if options.time_limit is None:
         return wanted
     train = data.training(0, bias.depth)
@@ -146,6 +148,20 @@ def make_plan(data: Data, bias: PositionBias, options: RunOptions, *, spent: flo
     speed = _probe(train, bias, options, rounds=rounds, last=again)
     left = max(0.0, options.time_limit - spent) * FOR_RANKERS
     return plan_within(wanted, speed, left, limit=options.time_limit)
+
+
+def for_label(
+    method: tuple[str, ...], log: ClickLog
+) -> tuple[tuple[str, ...], tuple[Fact, ...]]:
+    """The candidates that can learn from this label, and why they are others than those given.
+
+    `Balanced` takes the place of the stacked learner where the label is no click.
+    """
+    stacked, spare = (catalog.record_of(each).name for each in (StackedRanker, Balanced))
+    if log.is_binary or stacked not in method:
+        return method, ()
+    fit = dict.fromkeys(spare if each == stacked else each for each in method)
+    return tuple(fit), (NO_CLICKS(label=log.label_name),)
 
 
 def plan_within(
@@ -171,7 +187,7 @@ def plan_within(
         method = max(smaller, key=lambda each: speed.trees_in(seconds, each))
     least = min(wanted.trees, FEWEST_TREES)
     trees = min(wanted.trees, max(least, speed.trees_in(seconds, method)))
-    limit_text, warnings = duration_text(limit), []
+    limit_text, warnings = duration_text(limit), list(wanted.warnings)
     if trees < wanted.trees:
         warnings.append(FEWER_TREES(limit=limit_text, trees=trees, wanted=wanted.trees))
     dropped = tuple(name for name in wanted.method if name not in method)

@@ -207,7 +207,7 @@ Loss = Callable[[FloatArray], tuple[float, FloatArray]]
 
 @method(
     "ranker", "linear", title="Linear ranker", order=36, drop=30, takes=("weighting",),
-    choose=("train", "select", "run", "usual"), reference="burges2005ranknet",
+    choose=("train", "select", "run"), reference="burges2005ranknet",
     note="a linear score on the same pairs as 'balanced'",
 )  # fmt: skip
 @dataclass(eq=False, repr=False)

@@ -126,12 +126,8 @@ class FoldTraining:
 
         self.fold, self.options = fold, options
         self.n_folds = int(fold.max()) + 1
-        # One thread for a small tree, whatever was asked for; where trees are large, what is left
-        # after one for each fold.
-        given, deserved = (
-            thread_count(n, values=features.size) or 1 for n in (options.n_threads, None)
-        )
-        self.n_threads = min(given, deserved)
+        # One thread for a small tree; where trees are large, what is left after one for each fold.
+        self.n_threads = thread_count(options.n_threads, values=features.size) or 1
         per_fold = max(1, self.n_threads // self.n_folds)
         own = {**FIXED, **options.params, "num_threads": per_fold}
         self.params = own if is_dense(features, own.get("max_bin", 255)) else own | BY_COLUMNS

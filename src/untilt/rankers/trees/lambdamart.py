@@ -1,6 +1,5 @@
 """LambdaMART on LightGBM, with a table of weights for pairs of positions."""
 
-import os
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Any, ClassVar, Self, TypedDict
 
@@ -267,9 +266,7 @@ class LambdaMART(Ranker):
         return self
 
     def _scores(self, features: FeatureArray) -> FloatArray:
-        # No more threads than cores: a ranker may come from another machine, or from anybody.
-        wanted = thread_count(self.n_threads, values=len(features) * self.n_trees_)
-        n_threads = min(wanted or 0, os.cpu_count() or 1)
+        n_threads = thread_count(self.n_threads, values=len(features) * self.n_trees_) or 1
         return scorer.predict(self.booster_, self.n_trees_, features, n_threads)
 
     @property
