@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from untilt.bias.harvesting.harvesting import maximise, profile
-from untilt.bias.harvesting.pairs import PairSums, pair_sums, solve_laplacian
+from untilt.bias.harvesting.pairs import PairSums, inverse_laplacian, pair_sums, solve_laplacian
 from untilt.data.counts import position_counts
+from untilt.errors import IdentifiabilityError
 
 K = 5
 
@@ -149,3 +150,12 @@ def test_sums_of_a_log_have_symmetric_weights(shuffled_log):
     for kind in ("session", "document"):
         weight = pair_sums(position_counts(shuffled_log), kind).weight
         assert np.array_equal(weight, weight.T)
+
+
+def test_weights_too_far_apart_to_compare_are_told():
+    """Position 1 has one click beside 1e20 of the others: sums do not hold it."""
+    weight = np.array([[0, 1, 0], [1, 0, 1e20], [0, 1e20, 0]])
+    with pytest.raises(IdentifiabilityError, match="rounding"):
+        solve_laplacian(weight, np.zeros(3))
+    with pytest.raises(IdentifiabilityError, match="rounding"):
+        inverse_laplacian(weight)

@@ -4,6 +4,7 @@ from untilt.bias.curve import PositionBias as PositionBias
 from untilt.bias.em.regression_em import RegressionEM as RegressionEM
 from untilt.bias.em.trust_em import TrustAnchor as TrustAnchor
 from untilt.bias.em.trust_em import TrustEM as TrustEM
+from untilt.bias.estimator import BiasEstimator as BiasEstimator
 from untilt.bias.experiments.shuffled import ShuffledTop as ShuffledTop
 from untilt.bias.experiments.swaps import AdjacentSwap as AdjacentSwap
 from untilt.bias.experiments.swaps import PivotSwap as PivotSwap
@@ -15,4 +16,5 @@ from untilt.bias.given import PowerLaw as PowerLaw
 from untilt.bias.harvesting.harvesting import AdjacentChain as AdjacentChain
 from untilt.bias.harvesting.harvesting import AllPairs as AllPairs
 from untilt.bias.harvesting.harvesting import Pivot as Pivot
+from untilt.bias.labelled import ClicksByGrade as ClicksByGrade
 from untilt.rankers.networks.dual_learning import DualLearning as DualLearning

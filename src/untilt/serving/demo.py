@@ -216,13 +216,11 @@ class Demo:
         return {"trained": True, "why": ""}
 
 
-def _as_points(bias: PositionBias) -> list[dict[str, float | None]]:
-    def number(value: float) -> float | None:
-        return float(value) if np.isfinite(value) else None
-
+def _as_points(bias: PositionBias) -> list[dict[str, float]]:
+    """What is not known is NaN here, and null in JSON."""
     ends = [bias.interval(position) for position in range(1, bias.depth + 1)]
     return [
-        {"value": number(value), "low": number(end.low), "high": number(end.high)}
+        {"value": float(value), "low": float(end.low), "high": float(end.high)}
         for value, end in zip(bias.examination, ends, strict=True)
     ]
 

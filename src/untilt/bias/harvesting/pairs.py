@@ -34,7 +34,7 @@ from untilt.bias.log_ratios import (
 )
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import FEWEST_CLICKS, Cells, PositionCounts, cell_of_rows
-from untilt.errors import check_choice
+from untilt.errors import IdentifiabilityError, check_choice
 from untilt.facts import Fact, warning
 
 FEW_CLICKS_SENTENCE = warning(
@@ -113,14 +113,24 @@ class PairEquations:
 def solve_laplacian(curvature: FloatArray, b: FloatArray) -> FloatArray:
     """z with J z = b and z_1 = 0; b has one or several columns."""
     z = np.zeros_like(b, dtype=np.float64)
-    z[1:] = np.linalg.solve(_laplacian(curvature), b[1:])
+    z[1:] = _solved(curvature, b[1:])
     return z
+
+
+def _solved(curvature: FloatArray, b: FloatArray) -> FloatArray:
+    try:
+        return np.linalg.solve(_laplacian(curvature), b)
+    except np.linalg.LinAlgError as error:
+        raise IdentifiabilityError(
+            "some positions have so many more clicks than others that rounding hides the others, "
+            "and the positions cannot be compared. Look at the counts in the log."
+        ) from error
 
 
 def inverse_laplacian(curvature: FloatArray) -> FloatArray:
     """J^-1 with z_1 = 0 held fixed: zeros in its row and column."""
     inverse = np.zeros_like(curvature, dtype=np.float64)
-    inverse[1:, 1:] = np.linalg.inv(_laplacian(curvature))
+    inverse[1:, 1:] = _solved(curvature, np.eye(len(curvature) - 1))
     return inverse
 
 
