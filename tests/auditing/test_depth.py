@@ -68,7 +68,7 @@ def test_the_audit_says_what_it_left_out(scroll):
     assert (len(whole.click_rates.position), whole.left_out) == (150, None)
     assert found.coverage == whole.coverage
     assert len(ut.audit(log, depth=7).click_rates.position) == 7
-    with pytest.raises(OptionError, match="depth must be at least 1"):
+    with pytest.raises(OptionError, match=r"k of at least 1\. Got 0"):
         ut.audit(log, depth=0)
 
 

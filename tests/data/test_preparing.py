@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import untilt as ut
+from untilt.data.read.options import WorkerOptions
 from untilt.data.read.read_log import read_log_report
 from untilt.errors import BadRowsError, ColumnError, OptionError
 from untilt.facts import codes
@@ -112,6 +113,14 @@ def test_pages_that_restart_are_named():
     assert ut.read_log(clicks().assign(page="a"), context=["page"]).context["page"][0] == "a"
 
 
+def test_pages_are_refused_where_parts_are_read():
+    page = {"page": "page"}
+    with pytest.raises(OptionError, match="number positions through"):
+        ut.collapse_sql("clicks", 10, columns=page)
+    with pytest.raises(OptionError, match="the size of a page is that of the whole log"):
+        WorkerOptions(columns=page)
+
+
 # ---- what is left is a sample of the traffic, or not
 
 
@@ -132,6 +141,9 @@ def test_sessions_that_go_by_query_are_no_sample():
     assert codes(dropped(log, frequent).notes) == ["log.dropped-not-random"]
     assert codes(dropped(log, rng.random(3_000) < 0.2).notes) == []
     assert codes(dropped(log, (query == 1) & (rng.random(3_000) < 0.005)).notes) == []
+    # Queries of the same size are not sorted by what they lost.
+    even = log.assign(query_id=np.arange(3_000) // 30)
+    assert codes(dropped(even, rng.random(3_000) < 0.3).notes) == []
 
 
 # ---- columns
@@ -150,6 +162,17 @@ def test_the_documents_name_their_own_columns(contents):
     named = log.rename(columns={"query_id": "q"})
     both = own | {"query_id": "q"}
     assert contents(ut.read_log(named, documents=theirs, columns=both)) == contents(expected)
+    queries = pd.DataFrame(
+        {"query_id": ["a"], "user_query": ["q"], "query_response_hit_ids": [["x"]]}
+    )
+    events = pd.DataFrame({
+        "query_id": ["a"], "action_name": ["click"],
+        "event_attributes": [{"object": {"object_id": "x"}, "position": {"ordinal": 0}}],
+    })  # fmt: skip
+    features = pd.DataFrame({"term": ["q"], "sku": ["x"], "f": [2.0]})
+    own = {"documents.query_id": "term", "documents.doc_id": "sku"}
+    found = ut.read_log_report(ut.Ubi(queries, events), documents=features, columns=own)[0]
+    assert found.features.tolist() == [[2.0]]
     with pytest.raises(OptionError, match=r"Did you mean 'documents.query_id'"):
         ut.read_log(log, documents=theirs, columns={"documents.query": "search_term"})
 

@@ -1,20 +1,22 @@
 """Exported rankers give the ranker's scores in the systems they are for."""
 
+import importlib.util
 import json
 import shutil
 import subprocess
+import sys
 from typing import Any
 
 import lightgbm
 import numpy as np
 import pytest
+from tests.exports.onnx_operators import run_onnx_operators
 from tests.rankers.conftest import pbm_log
 
 import untilt as ut
 from untilt import catalog
 from untilt.errors import ColumnError, FileFormatError, NotFittedError, OptionError, ShapeError
 from untilt.exports.format import check_export, compared, format_of, read_sample, write_export
-from untilt.exports.onnx_model import run_onnx_operators
 from untilt.networks.mlp import ACTIVATIONS, Network
 from untilt.rankers.base import Ranker
 
@@ -50,7 +52,16 @@ def path_for(to, form, folder):
 
 
 def has_engine(to):
+    if to == "onnx":
+        return importlib.util.find_spec("onnxruntime") is not None
     return to != "c" or shutil.which("cc")
+
+
+def test_onnx_is_checked_by_its_engine_alone(log, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    path = ut.export_model(ut.LinearRanker().fit(log), tmp_path / "m.onnx")
+    with pytest.raises(OptionError, match="pip install onnxruntime"):
+        check_export(ut.LinearRanker().fit(log), path, log)
 
 
 # ---- parity

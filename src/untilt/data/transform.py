@@ -10,14 +10,7 @@ from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, s
 from untilt._core.random import Seed, generator
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import ALWAYS_DRAWN, MOST_LEFT_OUT, evidence_depth
-from untilt.errors import (
-    ColumnError,
-    OptionError,
-    check_choice,
-    check_least,
-    check_share,
-    did_you_mean,
-)
+from untilt.errors import ColumnError, OptionError, check_choice, check_share, did_you_mean
 from untilt.facts import Fact, note, phrase
 
 LEFT_OUT = note(
@@ -33,7 +26,6 @@ def to_evidence(log: ClickLog, depth: int | None = None) -> tuple[ClickLog, Fact
     That is the last one with 30 clicks, at least 20, and so deep that 95% of the clicks are kept.
     """
     if depth is not None:
-        check_least("depth", depth, 1)
         return (log if depth >= log.depth else log.top(depth)), None
     if log.depth <= ALWAYS_DRAWN or log.layout is not None:
         return log, None

@@ -7,6 +7,8 @@ the rules before it left over, so a row counts once.
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from untilt.data.limits import DEEPEST, too_deep
 from untilt.data.read.columns import FLAG, DocumentFields, Field, Impressions
 from untilt.data.read.database import Database, literal
@@ -421,23 +423,22 @@ def _rows_once(database: Database, log: Impressions, rows: str) -> tuple[int, st
 def dropped_unevenly(database: Database, kept: str) -> Fact | None:
     """Whether frequent queries lost another share of their sessions than rare ones, by far."""
     sessions = "SELECT DISTINCT query_id, session_id FROM"
-    head, n_head, tail, n_tail = database.row(
-        "SELECT coalesce(sum(lost) FILTER (before < half), 0), "
-        "coalesce(sum(n) FILTER (before < half), 0), "
-        "coalesce(sum(lost) FILTER (before >= half), 0), "
-        "coalesce(sum(n) FILTER (before >= half), 0) FROM (SELECT n, lost, sum(n) OVER () / 2 AS "
-        "half, sum(n) OVER (ORDER BY n DESC, query_id) - n AS before FROM (SELECT query_id, "
-        "count(*) AS n, count(*) FILTER (there IS NULL) AS lost FROM "
+    found = database.rows(
+        "SELECT count(*), count(*) FILTER (there IS NULL) FROM "
         f"({sessions} impressions WHERE query_id IS NOT NULL AND session_id IS NOT NULL) "
         f"LEFT JOIN (SELECT *, true AS there FROM ({sessions} {kept})) "
-        "USING (query_id, session_id) GROUP BY query_id))"
+        "USING (query_id, session_id) GROUP BY query_id ORDER BY 1 DESC, query_id"
     )
-    if not (n_head and n_tail):
+    n, lost = np.array(found, float).reshape(-1, 2).T
+    head = np.cumsum(n) - n < n.sum() / 2
+    parts = np.array([n[head].sum(), n[~head].sum()])
+    if not parts.all():
         return None
-    share, shares = float(head + tail) / float(n_head + n_tail), (head / n_head, tail / n_tail)
-    error = math.sqrt(share * (1 - share) * (1 / n_head + 1 / n_tail))
-    apart = max(shares) > RATIO * min(shares) and max(shares) - min(shares) > ERRORS * error
-    return NOT_RANDOM(head=shares[0], tail=shares[1]) if apart and share >= LEAST_DROPPED else None
+    share, shares = lost.sum() / n.sum(), np.array([lost[head].sum(), lost[~head].sum()]) / parts
+    least, most = sorted(shares)
+    far = most - least > ERRORS * math.sqrt(share * (1 - share) * np.sum(1 / parts))
+    apart = far and most > RATIO * least and share >= LEAST_DROPPED
+    return NOT_RANDOM(head=float(shares[0]), tail=float(shares[1])) if apart else None
 
 
 def cut_lists(database: Database, log: Impressions) -> BadRows:

@@ -164,16 +164,8 @@ def log_layout(
 
 # What an unused column may be, by its name: role, words, pattern.
 _LOOKS_LIKE = (
-    (
-        "timestamp",
-        "the time",
-        r"(ts|time|date|datetime|day|hour)|.*_(ts|time|at|date|day)|time_?.*",
-    ),
-    (
-        "ranker",
-        "the ranker",
-        r".*(variant|bucket|experiment|treatment|ranker|algorithm).*|arm|ab_.*",
-    ),
+    ("timestamp", "the time", r"(ts|(date)?time|date|day|hour)|.*_(ts|time|at|date|day)|time_?.*"),
+    ("ranker", "the ranker", r".*(variant|bucket|experiment|treatment|ranker|algorithm).*|ab_.*"),
     (PAGE, "the page of results", r"page(_?(no|nr|num|number|index))?"),
     ("", "a context", r".*(device|platform|browser|user_agent|country|language|locale).*"),
 )

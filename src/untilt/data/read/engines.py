@@ -34,6 +34,7 @@ from untilt.data.clicklog import PROPENSITY
 from untilt.data.limits import DEEPEST, MOST_COUNT
 from untilt.data.read.columns import (
     FLAG,
+    PAGE,
     PERSON,
     REQUIRED,
     VERSION,
@@ -189,6 +190,8 @@ def collapse_sql(
             raise OptionError(f"{option} must be a list of names. Got {names!r} instead.")
     named = dict(columns or {})
     check_mapping(named, (label, *labels), context)
+    if PAGE in named:
+        raise OptionError("number positions through over all pages in `table`: `page` is not read.")
     roles = {role: named.get(role) or role for role in REQUIRED}
     for role in (*optional_of(context), FLAG, VERSION):
         theirs = named.get(role)

@@ -155,6 +155,13 @@ class WorkerOptions(LabelOptions, FeatureOptions, RowOptions):
 
     text_ids: bool = False
 
+    def __post_init__(self) -> None:
+        if "page" in (self.columns or {}):
+            raise OptionError(
+                "a worker reads a part of the log, and the size of a page is that of the whole "
+                "log. Number positions through over all pages (docs/preparing-a-log.md)."
+            )
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions(LabelOptions, DocumentOptions, ClickOptions):

@@ -15,6 +15,7 @@ from untilt.data.read.collapse.assemble import NotCleanError, Wanted, assemble
 from untilt.data.read.columns import (
     KEYS,
     MOST_PAGES,
+    OF_DOCUMENTS,
     PAGE,
     PERSON,
     VERSION,
@@ -100,7 +101,10 @@ def _tables(
             "features in the log itself may change from row to row."
         )
     if isinstance(request.source, Export):
-        columns = request.source.document_keys
+        own = {name: theirs for name, theirs in columns.items() if name.startswith(OF_DOCUMENTS)}
+        log_columns = {name: theirs for name, theirs in columns.items() if name not in own}
+        columns = {**request.source.document_keys, **own}
+        request = replace(request, columns=log_columns)
         source = _open_export(database, request.source, request)
         # Its columns have our names by now, and its positions count from 1.
         request = replace(request, columns=None, positions_from=None)

@@ -1,6 +1,6 @@
 """For a LightGBM, XGBoost or CatBoost pipeline: the objective, or the pairs, and matching rows."""
 
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -127,6 +127,7 @@ class RowObjective(LikeAFunction):
         self.weighting, self.positions, self.options = weighting, positions, options
         self.counts = counts
         self._data: Any = None
+        self._arrays: SimpleNamespace | None = None
         self._objective: PairTreeObjective | None = None
 
     def __call__(
@@ -142,12 +143,24 @@ class RowObjective(LikeAFunction):
                     "sample_weight would multiply summed lambdas, which is not pair weighting. "
                     "Leave it out; query_weight= of the objective weighs queries."
                 )
-            scores, data = data, _Rows(np.array(scores), group)
-        if self._objective is None or not _same(self._data(), data):
-            self._data = (lambda: data) if isinstance(data, _Rows) else ref(data)
+            scores, data = data, self._rows(scores, group)
+        if self._objective is None or self._data() is not data:
+            self._data = ref(data)
             log = _log_of_rows(data, self.positions, self.counts)
             self._objective = objective(log, self.weighting, **self.options)
         return self._objective(np.asarray(scores, dtype=float).ravel())
+
+    def _rows(self, labels: FloatArray, sizes: Any) -> SimpleNamespace:
+        """Labels and sizes as a data set; that of the last call where they are the same."""
+        known = self._arrays
+        if known is None or not all(
+            map(np.array_equal, (known.label, known.group), (labels, sizes))
+        ):
+            label, group = np.array(labels), sizes
+            known = SimpleNamespace(label=label, group=group, get_label=lambda: label,
+                                    get_group=lambda: group)  # fmt: skip
+            self._arrays = known
+        return known
 
     @property
     def history(self) -> list[Any]:
@@ -162,28 +175,6 @@ class RowObjective(LikeAFunction):
         if self._objective is None:
             raise NotFittedError("nothing was learned yet: train with this objective first.")
         return self._objective
-
-
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """Labels and group sizes, under the names that a `lightgbm.Dataset` has for them."""
-
-    label: FloatArray
-    sizes: Any
-
-    def get_label(self) -> FloatArray:
-        return self.label
-
-    def get_group(self) -> Any:
-        return self.sizes
-
-
-def _same(known: Any, data: Any) -> bool:
-    """Whether this is the data of the last call; arrays are compared by value."""
-    if not (isinstance(known, _Rows) and isinstance(data, _Rows)):
-        return known is data
-    same = np.array_equal(known.label, data.label)
-    return same and np.array_equal(known.sizes, data.sizes)
 
 
 def _log_of_rows(
