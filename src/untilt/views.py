@@ -216,7 +216,7 @@ def markdown(sections: Iterable[Section]) -> str:
 
 
 def html(sections: Iterable[Section]) -> str:
-    """Sections as plain HTML without scripts, for a notebook, with charts where they can be drawn."""
+    """Sections as plain HTML without scripts, for a notebook, with the charts that can be drawn."""
     to = _Html()
     for section in sections:
         show([section], to)

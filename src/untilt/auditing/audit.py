@@ -81,9 +81,7 @@ _ORDER = notes(
     uninformative=_CORRELATED + "hardly more or less relevant than the rest.",
 )
 
-NO_PROXY = note(
-    "audit.no-proxy", "There is no proxy of relevance to compare positions with: {why}."
-)
+NO_PROXY = note("audit.no-proxy", "Relevance cannot be compared with positions: {why}.")
 WITHOUT_CLICK = note("audit.without-click", "{share:.1%} of the sessions have no {label}.")
 RANKERS = note("audit.rankers", "Lists come from {n} {n:ranker|rankers}: {named:listed}.")
 NO_RANKER = note(
@@ -200,7 +198,7 @@ CLICKS_FIRST = warning(
     "Estimators need clicks, and the label {label:r} has values other than 0 and 1. Make a click "
     "column the label ⟦(log.with_label)|(--label NAME)⟧.",
 )
-EXPERIMENT_TESTED = note("audit.experiment-tested", "It was put to the test: {parts:clauses}.")
+EXPERIMENT_TESTED = note("audit.experiment-tested", "The experiment was tested: {parts:clauses}.")
 EXPERIMENT_FAILED = serious(
     "audit.experiment-failed",
     "Sessions named {kind} do not look like it: {parts:clauses}. They are not used as an "

@@ -38,11 +38,8 @@ def bias(
         None, "Random seed of EM estimators (default: 0).", min=0, panel=EXPERT
     ),
     option: list[str] | None = option(
-        None,
-        "Further option of the estimator, such as top=10, relevance=counts or check=false; lists "
-        "in JSON. May be repeated.",
-        metavar="NAME=VALUE",
-        panel=EXPERT,
+        None, "Further option of the estimator, such as top=10, relevance=counts or check=false; "
+        "lists in JSON. May be repeated.", metavar="NAME=VALUE", panel=EXPERT
     ),
     *,
     levels: LevelOptions,
@@ -50,7 +47,7 @@ def bias(
     reading: arguments.LogOptions,
     export: arguments.UbiOptions,
     output: Output,
-) -> None:
+) -> None:  # fmt: skip
     """Estimate how likely each position is examined, with intervals.
 
     Example: [bold]untilt bias clicks.parquet --plot bias.png --out bias.json[/bold]

@@ -54,10 +54,8 @@ def reproduce(
         None, "Folder of the judged lists (default: $UNTILT_DATA/NAME).", metavar="FOLDER"
     ),
     out: Path = out_option(
-        Path("reproduced"),
-        "Folder of results, charts and the page.",
-        "FOLDER",
-        Writes(("results/", "index.md", "claims.md")),
+        Path("reproduced"), "Folder of results, charts and the page.", "FOLDER",
+        Writes(("results/", "index.md", "claims.md"))
     ),
     seeds: int | None = option(
         None, "Number of seeds, per fold (default: the experiment's).", min=1, panel=EXPERT
@@ -73,7 +71,7 @@ def reproduce(
     force: bool = FORCE,
     *,
     output: Output,
-) -> None:
+) -> None:  # fmt: skip
     """Run a table or figure of a paper and compare the results.
 
     Without --quick or --full, it uses the paper's clicks per query, and as many queries and runs
