@@ -220,7 +220,8 @@ def html(sections: Iterable[Section]) -> str:
     to = _Html()
     for section in sections:
         show([section], to)
-        to.parts += [draw(figure.spec) for figure in section.figures for draw in drawers]
+        shown = (figure for figure in section.figures if figure.table.rows)
+        to.parts += [draw(figure.spec) for figure in shown for draw in drawers]
     return "".join(to.parts)
 
 

@@ -96,8 +96,8 @@ VERSIONS = note(
 )
 ALL_SHOWN = note(
     "audit.all-shown",
-    "The log holds shown documents only, so it says nothing about other candidates. Give a "
-    "documents table with all candidates of each query.",
+    "The log holds shown documents only, so it says nothing about other candidates. A documents "
+    "table with all candidates of each query would.",
 )()
 COVERAGE = note(
     "audit.coverage",
@@ -195,8 +195,8 @@ SWAPS_THAT_JOIN = note(
 ON_COMMAND_LINE = note("audit.on-command-line", "On the command line: `{command}`")
 CLICKS_FIRST = warning(
     "audit.clicks-first",
-    "Estimators need clicks, and the label {label:r} has values other than 0 and 1. Make a click "
-    "column the label ⟦(log.with_label)|(--label NAME)⟧.",
+    "Estimators need clicks, and the label {label:r} has values other than 0 and 1: they cannot "
+    "be fitted until a click column is the label ⟦(log.with_label)|(--label NAME)⟧.",
 )
 EXPERIMENT_TESTED = note("audit.experiment-tested", "The experiment was tested: {parts:clauses}.")
 EXPERIMENT_FAILED = serious(

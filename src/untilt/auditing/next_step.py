@@ -143,7 +143,7 @@ RUN_SWAPS = note(
 )
 MORE_SESSIONS = note(
     "audit.collect-sessions",
-    "positions share documents, but with too few clicks: collect more sessions",
+    "positions share documents, but with too few clicks: more sessions would help",
 )
 # Whether sessions are read differently by their context.
 CONTEXTS_READ_APART = note(
