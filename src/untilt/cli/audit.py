@@ -42,7 +42,7 @@ def audit(
     export: arguments.UbiOptions,
     out: Output,
 ) -> None:
-    """Look at a click log: clicks by position, errors, and whether it identifies position bias.
+    """Look at a log: clicks, errors, is position bias identified?
 
     The log has one row per shown document: query_id, session_id, doc_id, position, click.
 
@@ -132,7 +132,7 @@ def plan(
     export: arguments.UbiOptions,
     out: Output,
 ) -> None:  # fmt: skip
-    """Plan a swap experiment: positions, sessions, days and clicks lost.
+    """Plan a swap experiment: positions, sessions, days, clicks lost.
 
     All intervals are as narrow as asked in nine of ten experiments.
 

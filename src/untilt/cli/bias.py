@@ -48,7 +48,7 @@ def bias(
     export: arguments.UbiOptions,
     output: Output,
 ) -> None:  # fmt: skip
-    """Estimate how likely each position is examined, with intervals.
+    """Estimate how often each position is examined, with intervals.
 
     Example: [bold]untilt bias clicks.parquet --plot bias.png --out bias.json[/bold]
 
@@ -251,10 +251,10 @@ def clickmodels(
     export: arguments.UbiOptions,
     out: Output,
 ) -> None:
-    """Compare click models on held-out sessions, and say what the best one means.
+    """Compare click models on held-out sessions.
 
-    Does a curve over positions describe how people look at these pages, or do the clicks and
-    documents above matter too? Lower perplexity is better: 1 is perfect, 2 is a coin.
+    Tests whether a curve over positions describes how people look at the pages, or whether clicks and
+    documents above matter too. Lower perplexity is better: 1 is perfect, 2 is a coin toss.
 
     Example: [bold]untilt clickmodels clicks.parquet --split time --plot models.html[/bold]
     """

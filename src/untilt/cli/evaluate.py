@@ -80,7 +80,7 @@ def evaluate(
     reading: arguments.LogOptions,
     output: Output,
 ) -> None:  # fmt: skip
-    """Estimate from clicks how good rankers would have been, with intervals.
+    """Estimate from clicks how good rankers would have been.
 
     LOG must be a part that no ranker was trained on, such as one of `untilt split`.
 

@@ -26,7 +26,7 @@ def explain(
     *,
     output: Output,
 ) -> None:
-    """Explain a code that stands behind a warning: what it says, where it is found, what to do.
+    """Explain the code of a warning: what it says and what to do.
 
     Example: [bold]untilt explain run.floor-clicks[/bold]
     """

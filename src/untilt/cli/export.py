@@ -35,7 +35,7 @@ def export(
     *,
     output: Output,
 ) -> None:  # fmt: skip
-    """Write a ranker for another engine, with the files that the engine needs.
+    """Write a ranker for another engine, with the files it needs.
 
     The engine computes the ranker's scores, also at split values and for missing features. --check
     compares them row by row and list by list, and exits with code 4 if any differs.
@@ -141,7 +141,7 @@ def judgments(
     export: arguments.UbiOptions,
     output: Output,
 ) -> None:  # fmt: skip
-    """Write the relevance of each document to its query, estimated from clicks.
+    """Write the relevance of documents, estimated from clicks.
 
     Each document gets the posterior mean of its relevance with an interval, corrected for position
     bias by the curve of --bias. Without --bias, the curve is fitted on documents that moved. Lists
@@ -185,7 +185,7 @@ def score(
     *,
     output: Output,
 ) -> None:  # fmt: skip
-    """Score documents with a saved ranker: adds the columns score and rank.
+    """Score documents with a saved ranker: adds score and rank.
 
     Rank 1 is the best of its query. The file may be larger than memory.
 

@@ -86,7 +86,7 @@ def simulate(
     *,
     output: Output,
 ) -> None:  # fmt: skip
-    """Simulate a click log with a known truth, to try methods on.
+    """Simulate a click log with a known truth.
 
     A weak ranker, trained on 1% of the labelled queries, shows its lists to simulated people. The
     folder gets clicks.parquet and documents.parquet (the log), truth.json (how people clicked),
@@ -200,7 +200,7 @@ def collapse(
     export: arguments.UbiOptions,
     output: Output,
 ) -> None:  # fmt: skip
-    """Write equal sessions of a log once, with their number in `count`.
+    """Write equal sessions of a log once, with a count.
 
     Every command gives the same answer for the file as for the log, except where it needs the time
     of a session. Columns get the names of untilt. For a log in a warehouse, `ut.collapse_sql`

@@ -57,7 +57,7 @@ def run(
     ),
     output: Output,
 ) -> None:  # fmt: skip
-    """Go from a log to a decision: audit, position bias, rankers, and which would be better.
+    """Go from a log to a decision: audit, bias, rankers, evaluation.
 
     Writes a folder with a report (report.html), the ranker, the bias and every figure. If the run
     is stopped, the same command continues it.

@@ -38,7 +38,7 @@ def serve(
     options: ServeOptions,
     out: Output,
 ) -> None:  # fmt: skip
-    """Serve a ranker over HTTP, log what was shown, and explore if asked to.
+    """Serve a ranker over HTTP, log what was shown, explore.
 
     POST /rank orders candidates, POST /feedback takes clicks. GET /model, /metrics, /health and
     /ready report the state. POST /reload, or a new file under the ranker's name, loads a ranker.
@@ -110,7 +110,7 @@ def collect(
     *,
     output: Output,
 ) -> None:  # fmt: skip
-    """Join what a server showed with its feedback: a click log, one Parquet file a day.
+    """Make a click log of what a server showed and its feedback.
 
     Run it at any time, also while the server runs, and as often as you like: each run writes the
     files again from the whole log. Then: untilt audit clicks.
@@ -242,7 +242,7 @@ def watch(
     reading: arguments.LogOptions,
     output: Output,
 ) -> None:  # fmt: skip
-    """Compare the last period of a log with those before and raise alarms.
+    """Compare the last period of a log with those before.
 
     Compares reading depth, clicks, features and documents. Exits with code 3 if there is an alarm.
 

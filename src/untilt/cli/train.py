@@ -42,7 +42,7 @@ def train(
     reading: arguments.LogOptions,
     output: Output,
 ) -> None:  # fmt: skip
-    """Train a ranker that corrects for position bias, and save it to one file.
+    """Train a ranker that corrects for position bias.
 
     First hold out a part to evaluate on, with `untilt split`.
 
@@ -185,7 +185,7 @@ def select(
     reading: arguments.LogOptions,
     output: Output,
 ) -> None:  # fmt: skip
-    """Train several rankers and keep the best on corrected held-out clicks.
+    """Train several rankers and keep the best on held-out clicks.
 
     Example: [bold]untilt select clicks.parquet --documents documents.parquet --bias bias.json
     --method prs --method balanced --trees 100 --trees auto --folder search[/bold]
