@@ -216,11 +216,12 @@ def markdown(sections: Iterable[Section]) -> str:
 
 
 def html(sections: Iterable[Section]) -> str:
-    """Sections as plain HTML without scripts, for a notebook, with charts where they can be drawn."""
+    """Sections as plain HTML without scripts, for a notebook, with the charts that can be drawn."""
     to = _Html()
     for section in sections:
         show([section], to)
-        to.parts += [draw(figure.spec) for figure in section.figures for draw in drawers]
+        shown = (figure for figure in section.figures if figure.table.rows)
+        to.parts += [draw(figure.spec) for figure in shown for draw in drawers]
     return "".join(to.parts)
 
 

@@ -140,7 +140,7 @@ def test_severity_asks_for_more_than_significance():
     assert one_test(ratio=1.06, low=1.03, high=1.09).fact.code == "reading.trust"
     assert one_test(ratio=0.7, low=0.6, high=0.8).fact.code == "reading.better-fall-steeper-serious"
     assert one_test(adjusted=0.2).fact.code == "reading.passed"
-    assert " changes. TrustEM knows trust." in one_test().fact
+    assert " changes. TrustEM models trust." in one_test().fact
     above = {"question": "clicks-above", "ratio": 0.6, "low": 0.5, "high": 0.7, "detail": "level"}
     assert one_test(**above, share=0.5).fact.severity == "serious"  # examination less 15% or more
     assert one_test(**above, share=0.05).fact.severity == "warning"

@@ -158,8 +158,8 @@ def _command_line(corpus: Path, folder: Path, rng: random.Random) -> None:
     import typer
     from typer.testing import CliRunner
 
+    from untilt.cli.console import ALARM
     from untilt.cli.main import app
-    from untilt.cli.serve import ALARM
 
     for file in corpus.iterdir():
         if file.is_file():

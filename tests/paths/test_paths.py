@@ -109,13 +109,13 @@ def test_a_data_scientist_reads_sparse_logs_with_times_and_gaps(folder):
     rows = [[s, s, k, k, int(rng.random() < 0.3), s] for s in range(80) for k in range(1, 6)]
     pd.DataFrame(rows, columns=columns).to_csv("sparse.csv", index=False)
     assert facts("audit", "sparse.csv")["size"]["sessions"] == 80
-    rows = []
+    lists: list[list[object]] = []
     for s in range(3000):
         query, order = rng.integers(30), rng.permutation(6)
         for k, document in zip((1, 2, 4, 5, 6, 7), order, strict=True):
             click = int(rng.random() < k**-0.8 * (0.2 + 0.1 * document))
-            rows.append([query, s, document, k, click, "shuffle"])
-    pd.DataFrame(rows, columns=[*columns[:5], "ranker"]).to_csv("gaps.csv", index=False)
+            lists.append([query, s, document, k, click, "shuffle"])
+    pd.DataFrame(lists, columns=[*columns[:5], "ranker"]).to_csv("gaps.csv", index=False)
     found = facts("bias", "gaps.csv")
     assert found["positions"] == [1, 2, 4, 5, 6, 7]
     at = np.array(found["positions"])
@@ -156,7 +156,7 @@ def test_a_researcher_compares_methods_over_folds(folder):
     for train, test in ut.QueryKFold(3, seed=0).split(judged):
         log = ut.simulate(judged.take(train), "dla", sessions_per_query=60, seed=0).log
         for name, weighting in {"raw": ut.Naive(), "corrected": ut.PRS(truth)}.items():
-            ranker = ut.LambdaMART(weighting, n_estimators=20, n_threads=1).fit(log)
+            ranker = ut.LambdaMART(weighting=weighting, n_trees=20, n_threads=1).fit(log)
             found = ut.evaluate(judged.take(test), ranker, metrics=["ndcg@10"])
             values[name].append(found["ndcg@10"].per_query)
     gain = np.concatenate(values["corrected"]) - np.concatenate(values["raw"])

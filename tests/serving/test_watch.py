@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from untilt import AllPairs, read_log, watch
+from untilt.cli.console import ALARM
 from untilt.cli.main import app
-from untilt.cli.serve import ALARM
 from untilt.errors import OptionError
 from untilt.serving.collect import collect
 from untilt.serving.journal import Journal

@@ -81,9 +81,7 @@ _ORDER = notes(
     uninformative=_CORRELATED + "hardly more or less relevant than the rest.",
 )
 
-NO_PROXY = note(
-    "audit.no-proxy", "There is no proxy of relevance to compare positions with: {why}."
-)
+NO_PROXY = note("audit.no-proxy", "Relevance cannot be compared with positions: {why}.")
 WITHOUT_CLICK = note("audit.without-click", "{share:.1%} of the sessions have no {label}.")
 RANKERS = note("audit.rankers", "Lists come from {n} {n:ranker|rankers}: {named:listed}.")
 NO_RANKER = note(
@@ -98,8 +96,8 @@ VERSIONS = note(
 )
 ALL_SHOWN = note(
     "audit.all-shown",
-    "The log holds shown documents only, so it says nothing about other candidates. Give a "
-    "documents table with all candidates of each query.",
+    "The log holds shown documents only, so it says nothing about other candidates. A documents "
+    "table with all candidates of each query would.",
 )()
 COVERAGE = note(
     "audit.coverage",
@@ -197,10 +195,10 @@ SWAPS_THAT_JOIN = note(
 ON_COMMAND_LINE = note("audit.on-command-line", "On the command line: `{command}`")
 CLICKS_FIRST = warning(
     "audit.clicks-first",
-    "Estimators need clicks, and the label {label:r} has values other than 0 and 1. Make a click "
-    "column the label ⟦(log.with_label)|(--label NAME)⟧.",
+    "Estimators need clicks, and the label {label:r} has values other than 0 and 1: they cannot "
+    "be fitted until a click column is the label ⟦(log.with_label)|(--label NAME)⟧.",
 )
-EXPERIMENT_TESTED = note("audit.experiment-tested", "It was put to the test: {parts:clauses}.")
+EXPERIMENT_TESTED = note("audit.experiment-tested", "The experiment was tested: {parts:clauses}.")
 EXPERIMENT_FAILED = serious(
     "audit.experiment-failed",
     "Sessions named {kind} do not look like it: {parts:clauses}. They are not used as an "

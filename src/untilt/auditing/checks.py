@@ -34,7 +34,7 @@ PROXY_NO_DIFFERENCE = note(
 PROXY_CLICKS = note("audit.proxy-clicks", "clicks of documents that change positions")()
 PROXY_NO_PREDICTION = note(
     "audit.proxy-no-prediction",
-    "the features do not predict clicks within a position beyond chance",
+    "the features do not predict clicks within a position better than chance",
 )()
 PROXY_FEATURES = note(
     "audit.proxy-features", "a prediction of clicks within positions from the features"

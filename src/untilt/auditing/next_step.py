@@ -153,7 +153,7 @@ RUN_SWAPS = note(
 )
 MORE_SESSIONS = note(
     "audit.collect-sessions",
-    "collect more sessions",
+    "more sessions would help",
 )
 # Whether sessions are read differently by their context.
 CONTEXTS_READ_APART = note(

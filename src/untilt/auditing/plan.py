@@ -68,8 +68,8 @@ DRAW_BY_SESSION = note(
 )()
 WATCH_ANY_TIME = note(
     "plan.watch-any-time",
-    "The intervals hold once the planned sessions are there. To look at them during the "
-    "experiment and stop early, use ⟦any_time=True|--option any_time=true⟧.",
+    "The intervals hold once the planned sessions are there. ⟦any_time=True|--option "
+    "any_time=true⟧ gives intervals that hold at every look during the experiment.",
 )()
 HARDEST_CASE = note(
     "plan.hardest-case",

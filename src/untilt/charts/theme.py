@@ -15,12 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from untilt._core.files import replacing
-from untilt.charts.convert import (
-    ChartsNotDrawnError,
-    converted,
-    require_converter,
-    vega_library,
-)
+from untilt.charts.convert import ChartsNotDrawnError, converted, require_converter, vega_library
 from untilt.errors import MissingExtraError, OptionError, ShapeError
 from untilt.views import drawers
 

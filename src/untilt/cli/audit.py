@@ -44,7 +44,7 @@ def audit(
     export: arguments.UbiOptions,
     out: Output,
 ) -> None:
-    """Look at a click log: clicks by position, errors, and whether it identifies position bias.
+    """Look at a log: clicks, errors, is position bias identified?
 
     The log has one row per shown document: query_id, session_id, doc_id, position, click.
 
@@ -113,19 +113,12 @@ def plan(
         1, "Position that is swapped with every other position.", min=1, panel=EXPERT
     ),
     examination: str | None = option(
-        None,
-        "Guess of the bias: a JSON file, 'power-law:1' or 'eye-tracking:1' (default: the hardest "
-        "case).",
-        metavar="FILE|CURVE",
-        panel=EXPERT,
+        None, "Guess of the bias: a JSON file, 'power-law:1' or 'eye-tracking:1' (default: the "
+        "hardest case).", metavar="FILE|CURVE", panel=EXPERT
     ),
     labels: int | None = option(
-        None,
-        "Draw this many documents to grade instead of an experiment: those whose grades say most "
-        "about --ranker.",
-        min=1,
-        metavar="N",
-        panel=GRADES,
+        None, "Draw this many documents to grade instead of an experiment: those whose grades say "
+        "most about --ranker.", min=1, metavar="N", panel=GRADES
     ),
     ranker: list[str] | None = option(
         None, "A saved ranker. May be repeated.", metavar="[NAME=]FILE", panel=GRADES
@@ -140,8 +133,8 @@ def plan(
     reading: arguments.LogOptions,
     export: arguments.UbiOptions,
     out: Output,
-) -> None:
-    """Plan a swap experiment: positions, sessions, days and clicks lost.
+) -> None:  # fmt: skip
+    """Plan a swap experiment: positions, sessions, days, clicks lost.
 
     All intervals are as narrow as asked in nine of ten experiments.
 

@@ -41,11 +41,8 @@ def bias(
         None, "Random seed of EM estimators (default: 0).", min=0, panel=EXPERT
     ),
     option: list[str] | None = option(
-        None,
-        "Further option of the estimator, such as top=10, relevance=counts or check=false; lists "
-        "in JSON. May be repeated.",
-        metavar="NAME=VALUE",
-        panel=EXPERT,
+        None, "Further option of the estimator, such as top=10, relevance=counts or check=false; "
+        "lists in JSON. May be repeated.", metavar="NAME=VALUE", panel=EXPERT
     ),
     *,
     levels: LevelOptions,
@@ -53,8 +50,8 @@ def bias(
     reading: arguments.LogOptions,
     export: arguments.UbiOptions,
     output: Output,
-) -> None:
-    """Estimate how likely each position is examined, with intervals.
+) -> None:  # fmt: skip
+    """Estimate how often each position is examined, with intervals.
 
     Example: [bold]untilt bias clicks.parquet --plot bias.png --out bias.json[/bold]
 
@@ -264,10 +261,10 @@ def clickmodels(
     export: arguments.UbiOptions,
     out: Output,
 ) -> None:
-    """Compare click models on held-out sessions, and say what the best one means.
+    """Compare click models on held-out sessions.
 
-    Does a curve over positions describe how people look at these pages, or do the clicks and
-    documents above matter too? Lower perplexity is better: 1 is perfect, 2 is a coin.
+    Tests whether a curve over positions describes how people look at the pages, or whether clicks and
+    documents above matter too. Lower perplexity is better: 1 is perfect, 2 is a coin toss.
 
     Example: [bold]untilt clickmodels clicks.parquet --split time --plot models.html[/bold]
     """

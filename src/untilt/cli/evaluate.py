@@ -43,17 +43,13 @@ def evaluate(
     *,
     judging: EvaluateOptions,
     baseline: list[str] | None = option(
-        None,
-        "System that the others are compared with (default: shown), or ranker=NAME[,NAME]: rankers "
-        "of the log that count as production (default: all except experiments). May be repeated.",
-        metavar="SYSTEM|ranker=NAME",
+        None, "System that the others are compared with (default: shown), or ranker=NAME[,NAME]: "
+        "rankers of the log that count as production (default: all except experiments). May be "
+        "repeated.", metavar="SYSTEM|ranker=NAME"
     ),
     people: str | None = option(
-        None,
-        "Column of the person behind a session; intervals then allow for people who come back "
-        "(default: none).",
-        metavar="COLUMN",
-        panel=EXPERT,
+        None, "Column of the person behind a session; intervals then allow for people who come "
+        "back (default: none).", metavar="COLUMN", panel=EXPERT
     ),
     interval: Literal["normal", "bootstrap"] = option(
         "normal", "Kind of interval: Student's t over queries, or bootstrap.", panel=EXPERT
@@ -69,30 +65,22 @@ def evaluate(
     ),
     held_out: bool = option(False, "Use only queries that no given ranker was trained on."),
     shown_log: Path | None = option(
-        None,
-        "Click log with the same ids, to see which documents of --letor were never shown.",
-        "--shown",
-        metavar="LOG",
-        panel=GRADES,
+        None, "Click log with the same ids, to see which documents of --letor were never shown.",
+        "--shown", metavar="LOG", panel=GRADES
     ),
     labels: Path | None = option(
-        None,
-        "Grades of the documents that `untilt plan --labels` drew; clicks under --bias predict "
-        "the other grades.",
-        metavar="FILE",
-        panel=GRADES,
+        None, "Grades of the documents that `untilt plan --labels` drew; clicks under --bias "
+        "predict the other grades.", metavar="FILE", panel=GRADES
     ),
     predict: list[str] | None = option(
-        None,
-        "Another judge's grades of all documents, as a prediction for --labels. May be repeated.",
-        metavar="[NAME=]FILE",
-        panel=GRADES,
+        None, "Another judge's grades of all documents, as a prediction for --labels. May be "
+        "repeated.", metavar="[NAME=]FILE", panel=GRADES
     ),
     seed: int = arguments.SEED,
     reading: arguments.LogOptions,
     output: Output,
-) -> None:
-    """Estimate from clicks how good rankers would have been, with intervals.
+) -> None:  # fmt: skip
+    """Estimate from clicks how good rankers would have been.
 
     LOG must be a part that no ranker was trained on, such as one of `untilt split`.
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from importlib import import_module
 from inspect import getdoc
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import untilt
 from untilt.cli.console import Output
 from untilt.cli.declared import argument
 from untilt.errors import OptionError, did_you_mean
-from untilt.facts import Sentence
+from untilt.facts import Sentence, Severity
 
 _TEXT = r'"(?:[^"\\]|\\.)*"'
 _KINDS = {"note": "it informs", "warning": "it weakens a result", "serious": "it may overturn one"}
@@ -26,7 +26,7 @@ def explain(
     *,
     output: Output,
 ) -> None:
-    """Explain a code that stands behind a warning: what it says, where it is found, what to do.
+    """Explain the code of a warning: what it says and what to do.
 
     Example: [bold]untilt explain run.floor-clicks[/bold]
     """
@@ -67,8 +67,10 @@ def _sentences(path: Path, text: str, code: str) -> Iterator[tuple[Sentence, str
     if not any(f'"{each}' in text for each in (code, *begins)) or "untilt.facts" not in text:
         return
     written = {
-        Sentence(m[2], m[1], literal_eval(f"({m[3]})")) for m in _WRITTEN.finditer(text) if m[3]
-    }  # type: ignore[arg-type]
+        Sentence(m[2], cast("Severity", m[1]), literal_eval(f"({m[3]})"))
+        for m in _WRITTEN.finditer(text)
+        if m[3]
+    }
     known = written | set(_held(vars(import_module(module)))) if code else written
     for each in sorted(known):
         if each.code == code or re.match(rf"{re.escape(code)}([.-]|$)", each.code) or not code:

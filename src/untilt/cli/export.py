@@ -23,17 +23,14 @@ def export(
     ranker: Path = argument(..., "A file that `untilt train` wrote.", "RANKER"),
     out: Path = out_option(..., "File of the model.", "FILE"),
     to: str | None = option(
-        None,
-        "Engine: {export} (default: by the ending of the file: .txt, .onnx, .c).",
+        None, "Engine: {export} (default: by the ending of the file: .txt, .onnx, .c)."
     ),
     name: str | None = option(
         None, "Name of the model in the engine (default: the file's name).", metavar="MODEL"
     ),
     check: Path | None = option(
-        None,
-        "Rows to score with the written file and with the ranker, to compare the scores: a table "
-        "with query_id and the features, or a LETOR file (.txt).",
-        metavar="TABLE",
+        None, "Rows to score with the written file and with the ranker, to compare the scores: a "
+        "table with query_id and the features, or a LETOR file (.txt).", metavar="TABLE"
     ),
     column: list[str] | None = option(
         None,
@@ -42,8 +39,8 @@ def export(
     ),
     *,
     output: Output,
-) -> None:
-    """Write a ranker for another engine, with the files that the engine needs.
+) -> None:  # fmt: skip
+    """Write a ranker for another engine, with the files it needs.
 
     The engine computes the ranker's scores, also at split values and for missing features. --check
     compares them row by row and list by list, and exits with code 4 if any differs or if the engine
@@ -140,10 +137,9 @@ def judgments(
     log: Path | None = arguments.LOG,
     bias: str | None = arguments.BIAS,
     to: str | None = option(
-        None,
-        "Format: the Search Relevance Workbench of OpenSearch (.json), TREC's qrels in whole "
-        "percent (.qrels, .txt), or CSV with intervals (default: by the ending).",
-        metavar="opensearch|qrels|csv",
+        None, "Format: the Search Relevance Workbench of OpenSearch (.json), TREC's qrels in "
+        "whole percent (.qrels, .txt), or CSV with intervals (default: by the ending).",
+        metavar="opensearch|qrels|csv"
     ),
     name: str | None = option(
         None, "Name of the list in the workbench (default: the file's name).", metavar="LIST"
@@ -153,8 +149,8 @@ def judgments(
     reading: arguments.ColumnOptions,
     export: arguments.UbiOptions,
     output: Output,
-) -> None:
-    """Write the relevance of each document to its query, estimated from clicks.
+) -> None:  # fmt: skip
+    """Write the relevance of documents, estimated from clicks.
 
     Each document gets the posterior mean of its relevance with an interval, corrected for position
     bias by the curve of --bias. Without --bias, the curve is fitted on documents that moved. Lists
@@ -182,18 +178,13 @@ def judgments(
 def score(
     ranker: Path = argument(..., "A file that `untilt train` wrote.", "RANKER"),
     documents: Path = argument(
-        ...,
-        "Documents with their features: query_id, doc_id, then the ranker's columns. A file, "
-        "folder, database, s3:// or postgresql:// address.",
-        "TABLE",
-        parser=place,
+        ..., "Documents with their features: query_id, doc_id, then the ranker's columns. A file, "
+        "folder, database, s3:// or postgresql:// address.", "TABLE", parser=place
     ),
     out: Path = out_option(Path("scored.parquet"), "File of the scored documents.", "FILE"),
     column: list[str] | None = option(
-        None,
-        "The name of a column in TABLE, as in query_id=srch_id; score=COLUMN and rank=COLUMN name "
-        "the new columns. May be repeated.",
-        metavar="NAME=COLUMN",
+        None, "The name of a column in TABLE, as in query_id=srch_id; score=COLUMN and "
+        "rank=COLUMN name the new columns. May be repeated.", metavar="NAME=COLUMN"
     ),
     table: str | None = option(
         None, "Table of a database to score (default: the only table).", metavar="NAME"
@@ -202,8 +193,8 @@ def score(
     without_features: bool = option(False, "Write no features to the new file."),
     *,
     output: Output,
-) -> None:
-    """Score documents with a saved ranker: adds the columns score and rank.
+) -> None:  # fmt: skip
+    """Score documents with a saved ranker: adds score and rank.
 
     Rank 1 is the best of its query. The file may be larger than memory.
 

@@ -54,9 +54,8 @@ def protocol_of(name: str, parameters: Sequence[str] | None) -> "Protocol":
 def simulate(
     out: Path = out_option(..., "Folder of the files.", "FOLDER", WRITTEN),
     data: list[Path] | None = option(
-        None,
-        "Judged lists in LETOR text or .gz (default: lists are simulated). May be repeated.",
-        metavar="FILE",
+        None, "Judged lists in LETOR text or .gz (default: lists are simulated). May be repeated.",
+        metavar="FILE"
     ),
     queries: int = option(2000, "Number of simulated queries.", min=10),
     features: int = option(50, "Number of simulated features.", min=4),
@@ -66,14 +65,11 @@ def simulate(
         None, "Sessions of every query, instead of --sessions.", min=1
     ),
     protocol: str | None = option(
-        None,
-        "Model of how people click: {protocol} (default: {default protocol}).",
+        None, "Model of how people click: {protocol} (default: {default protocol})."
     ),
     parameter: list[str] | None = option(
-        None,
-        "Parameter of the protocol, as in theta=0.5. May be repeated.",
-        metavar="NAME=VALUE",
-        panel=EXPERT,
+        None, "Parameter of the protocol, as in theta=0.5. May be repeated.", metavar="NAME=VALUE",
+        panel=EXPERT
     ),
     depth: int | None = option(None, "Length of the lists (default: the protocol's).", min=1),
     traffic: Literal["uniform", "zipf"] = option(
@@ -89,8 +85,8 @@ def simulate(
     force: bool = FORCE,
     *,
     output: Output,
-) -> None:
-    """Simulate a click log with a known truth, to try methods on.
+) -> None:  # fmt: skip
+    """Simulate a click log with a known truth.
 
     A weak ranker, trained on 1% of the labelled queries, shows its lists to simulated people. The
     folder gets clicks.parquet and documents.parquet (the log), truth.json (how people clicked),
@@ -196,17 +192,15 @@ def collapse(
     out: Path = out_option(..., "File of the counted log (.parquet, .csv or .csv.gz).", "FILE"),
     log: Path | None = arguments.LOG,
     context: list[str] | None = option(
-        None,
-        "Column to keep, such as device; sessions that differ in it are not merged. May be "
-        "repeated.",
-        metavar="COLUMN",
+        None, "Column to keep, such as device; sessions that differ in it are not merged. May be "
+        "repeated.", metavar="COLUMN"
     ),
     *,
     reading: CollapseOptions,
     export: arguments.UbiOptions,
     output: Output,
-) -> None:
-    """Write equal sessions of a log once, with their number in `count`.
+) -> None:  # fmt: skip
+    """Write equal sessions of a log once, with a count.
 
     Every command gives the same answer for the file as for the log, except where it needs the time
     of a session. Columns get the names of untilt. For a log in a warehouse, `ut.collapse_sql`
@@ -243,10 +237,7 @@ def split(
         None, "The click log, or a LETOR file with --letor.", "LOG", parser=place
     ),
     out: Path = out_option(
-        Path("parts"),
-        "Folder of the parts.",
-        "FOLDER",
-        Writes((*CLICKS, *DOCUMENTS, *LABELS)),
+        Path("parts"), "Folder of the parts.", "FOLDER", Writes((*CLICKS, *DOCUMENTS, *LABELS))
     ),
     share: float = option(0.8, "Share of the first part, to train on."),
     by: SplitBy = option(

@@ -55,9 +55,7 @@ def reproduce(
         None, "Folder of the judged lists (default: $UNTILT_DATA/NAME).", metavar="FOLDER"
     ),
     out: Path = out_option(
-        Path("reproduced"),
-        "Folder of results, charts and the page.",
-        "FOLDER",
+        Path("reproduced"), "Folder of results, charts and the page.", "FOLDER",
         Writes(("results/",)),
     ),
     seeds: int | None = option(
@@ -80,7 +78,7 @@ def reproduce(
     force: bool = FORCE,
     *,
     output: Output,
-) -> None:
+) -> None:  # fmt: skip
     """Run a table or figure of a paper and compare the results.
 
     Without --quick or --full, it uses the paper's clicks per query, and as many queries and runs

@@ -41,10 +41,8 @@ def run(
     ubi: arguments.UbiFiles = None,
     hits_shown: arguments.HitsShown = None,
     config: Path | None = option(
-        None,
-        "TOML file with options of a run; the command line wins (default: untilt.toml of the "
-        "working folder).",
-        metavar="FILE",
+        None, "TOML file with options of a run; the command line wins (default: untilt.toml of "
+        "the working folder).", metavar="FILE"
     ),
     *,
     given: Annotated[dict[str, Any], Given(Typed)],
@@ -54,13 +52,12 @@ def run(
         "(default: any answer is a success).",
     ),
     force: bool = option(
-        False,
-        "Use a folder that holds other files; only files of a run are replaced.",
-        panel=EXPERT,
+        False, "Use a folder that holds other files; only files of a run are replaced.",
+        panel=EXPERT
     ),
     output: Output,
-) -> None:
-    """Go from a log to a decision: audit, position bias, rankers, and which would be better.
+) -> None:  # fmt: skip
+    """Go from a log to a decision: audit, bias, rankers, evaluation.
 
     Writes a folder with a report (report.html), the ranker, the bias and every figure. If the run
     is stopped, the same command continues it.
@@ -174,14 +171,12 @@ def _clip(decision: "Decision") -> dict[str, Any]:
 def report(
     source: Path = argument(..., "The folder of a run, or its figures.json.", "FOLDER"),
     out: Path | None = out_option(
-        None,
-        "File of the page (default: report.html beside the figures).",
-        "FILE",
-        Writes(beside_input=True),
+        None, "File of the page (default: report.html beside the figures).", "FILE",
+        Writes(beside_input=True)
     ),
     *,
     output: Output,
-) -> None:
+) -> None:  # fmt: skip
     """Write the report of a run again, from its figures.
 
     Example: [bold]untilt report untilt-run[/bold]

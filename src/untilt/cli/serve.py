@@ -27,11 +27,8 @@ def serve(
     demo: bool = option(False, "Serve a demo shop with simulated data, in the browser."),
     no_open: bool = option(False, "Do not open the browser with --demo.", panel=EXPERT),
     log_folder: Path = option(
-        LOG_FOLDER,
-        "Folder of the log of shown lists and feedback.",
-        "--log",
-        metavar="FOLDER",
-        writes=Writes(names=("sessions.table",)),
+        LOG_FOLDER, "Folder of the log of shown lists and feedback.", "--log", metavar="FOLDER",
+        writes=Writes(names=("sessions.table",))
     ),
     host: str = option("127.0.0.1", "Address to listen at; 0.0.0.0 for other machines."),
     port: int = option(8080, "Port to listen at.", min=0, max=65535),
@@ -40,8 +37,8 @@ def serve(
     *,
     options: ServeOptions,
     out: Output,
-) -> None:
-    """Serve a ranker over HTTP, log what was shown, and explore if asked to.
+) -> None:  # fmt: skip
+    """Serve a ranker over HTTP, log what was shown, explore.
 
     POST /rank orders candidates, POST /feedback takes clicks. GET /model, /metrics, /health and
     /ready report the state. POST /reload, or a new file under the ranker's name, loads a ranker.
@@ -97,10 +94,8 @@ def collect(
     source: Path = argument(..., "The folder that a server logs to (--log).", "FOLDER"),
     out: Path = out_option(Path("clicks"), "Folder of the daily files.", "FOLDER"),
     label: list[str] | None = option(
-        None,
-        "How several events of a label become one number: any, sum, max or last (default: any for "
-        "click, sum for others). May be repeated.",
-        metavar="NAME=RULE",
+        None, "How several events of a label become one number: any, sum, max or last (default: "
+        "any for click, sum for others). May be repeated.", metavar="NAME=RULE"
     ),
     close_after: float | None = option(
         None, "Days until the file of a day becomes final (default: never).", metavar="DAYS"
@@ -109,14 +104,13 @@ def collect(
         False, "Remove segments of the server's log that hold final days only.", panel=EXPERT
     ),
     set_aside: bool = option(
-        False,
-        "Move damaged segments to FOLDER/damaged; their intact records are kept.",
-        panel=EXPERT,
+        False, "Move damaged segments to FOLDER/damaged; their intact records are kept.",
+        panel=EXPERT
     ),
     *,
     output: Output,
-) -> None:
-    """Join what a server showed with its feedback: a click log, one Parquet file a day.
+) -> None:  # fmt: skip
+    """Make a click log of what a server showed and its feedback.
 
     Run it at any time, also while the server runs, and as often as you like: each run writes the
     files again from the whole log. Then: untilt audit clicks.
@@ -226,10 +220,8 @@ def watch(
         None, "Column with the names of --new and --old (default: ranker).", metavar="COLUMN"
     ),
     team: str | None = option(
-        None,
-        "Column of interleaved lists: 1 for documents of the new ranker, 2 for the old one.",
-        metavar="COLUMN",
-        panel=EXPERT,
+        None, "Column of interleaved lists: 1 for documents of the new ranker, 2 for the old one.",
+        metavar="COLUMN", panel=EXPERT
     ),
     top: int = option(
         3, "Positions 1..N whose first clicks compare two rankers.", min=1, panel=EXPERT
@@ -249,8 +241,8 @@ def watch(
     *,
     reading: arguments.LogOptions,
     output: Output,
-) -> None:
-    """Compare the last period of a log with those before and raise alarms.
+) -> None:  # fmt: skip
+    """Compare the last period of a log with those before.
 
     Compares reading depth, clicks, features and documents. Exits with code 3 if there is an alarm.
 

@@ -24,8 +24,7 @@ def train(
     out: Path = out_option(Path("ranker.untilt"), "File of the ranker.", "FILE"),
     card: Path | None = CARD,
     method: str | None = option(
-        None,
-        "Correction of position bias: {weighting|objective} (default: {default weighting}).",
+        None, "Correction of position bias: {weighting|objective} (default: {default weighting})."
     ),
     bias: str | None = arguments.BIAS,
     ranker: str | None = option(None, "Ranker to train: {ranker} (default: {default ranker})."),
@@ -33,11 +32,8 @@ def train(
         "300", "Number of trees; auto: chosen on held-out queries.", metavar="N|auto", panel=EXPERT
     ),
     clip: float | None = option(
-        None,
-        "Clip of the correction: the smallest propensity or the largest ratio (default: the "
-        "method's).",
-        min=0,
-        panel=EXPERT,
+        None, "Clip of the correction: the smallest propensity or the largest ratio (default: the "
+        "method's).", min=0, panel=EXPERT
     ),
     letor: bool = option(False, "LOG is a LETOR file with labels."),
     threads: int | None = option(None, "Threads (default: all cores).", min=1, panel=EXPERT),
@@ -45,8 +41,8 @@ def train(
     *,
     reading: arguments.LogOptions,
     output: Output,
-) -> None:
-    """Train a ranker that corrects for position bias, and save it to one file.
+) -> None:  # fmt: skip
+    """Train a ranker that corrects for position bias.
 
     First hold out a part to evaluate on, with `untilt split`.
 
@@ -158,18 +154,15 @@ def select(
         None, "Ranker to try: {ranker} (default: {default ranker}). May be repeated."
     ),
     trees: list[str] | None = option(
-        None,
-        "Number of trees; auto: chosen on held-out queries (default: 300). May be repeated.",
-        metavar="N|auto",
+        None, "Number of trees; auto: chosen on held-out queries (default: 300). May be repeated.",
+        metavar="N|auto"
     ),
     clip: list[float] | None = option(
         None, "Clip of the corrections (default: the method's). May be repeated.", min=0
     ),
     judge: Literal["value", "likelihood"] = option(
-        "value",
-        "Criterion of the choice: the corrected metric (value), or the likelihood of the held-out "
-        "clicks under the scores (likelihood).",
-        panel=EXPERT,
+        "value", "Criterion of the choice: the corrected metric (value), or the likelihood of the "
+        "held-out clicks under the scores (likelihood).", panel=EXPERT
     ),
     *,
     judging: JudgingOptions,
@@ -191,8 +184,8 @@ def select(
     seed: int = arguments.SEED,
     reading: arguments.LogOptions,
     output: Output,
-) -> None:
-    """Train several rankers and keep the best on corrected held-out clicks.
+) -> None:  # fmt: skip
+    """Train several rankers and keep the best on held-out clicks.
 
     Example: [bold]untilt select clicks.parquet --documents documents.parquet --bias bias.json
     --method prs --method balanced --trees 100 --trees auto --folder search[/bold]

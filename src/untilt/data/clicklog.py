@@ -590,9 +590,10 @@ def _refuse(log: ClickLog, bad: arrays.BoolArray, what: str, fix: str) -> None:
         return
     rows = np.flatnonzero(bad)
     owner = int(np.searchsorted(log.indptr, rows[0], side="right") - 1)
+    (query,) = log.query_id[[log.query[owner]]].tolist()
     raise BadRowsError(
-        f"{what}: {len(rows):,} rows, first in list {owner} (query "
-        f"{log.query_id[log.query[owner]]!r}) at position {int(log.position[rows[0]])}. Fix: {fix}."
+        f"{what}: {len(rows):,} rows, first in list {owner} (query {query!r}) at position "
+        f"{int(log.position[rows[0]])}. Fix: {fix}."
     )
 
 

@@ -143,3 +143,11 @@ def _check_lengths(judged: JudgedLists) -> None:
     if not np.all(np.isfinite(labels)) or np.any(labels < 0):
         row = int(np.flatnonzero(~np.isfinite(labels) | (labels < 0))[0])
         raise ShapeError(f"labels must be finite and at least 0. Got {labels[row]} in row {row}.")
+
+
+def check_judged(judged: Any, hint: str) -> None:
+    """Raise unless these are judged lists: a click log has no labels."""
+    if not isinstance(judged, JudgedLists):
+        raise OptionError(
+            f"judged lists with labels are needed. Got {type(judged).__name__} instead; {hint}."
+        )

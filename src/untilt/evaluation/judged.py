@@ -14,7 +14,7 @@ from untilt._core.feature_table import predicted
 from untilt._core.portable import Portable
 from untilt._core.statistics import Interval, MeanEstimate, check_level
 from untilt.data.clicklog import ClickLog
-from untilt.data.judged import JudgedLists
+from untilt.data.judged import JudgedLists, check_judged
 from untilt.data.seen import Overlap, has_memory, held_out_part, overlap_of
 from untilt.errors import OptionError, ShapeError, did_you_mean
 from untilt.evaluation.unshown import (
@@ -110,6 +110,7 @@ def evaluate(
         label of those shown for their query (`MetricEstimate.unshown`): what clicks cannot tell
     """
     check_level(level)
+    check_judged(judged, "⟦ut.estimate|untilt evaluate⟧ estimates the value of rankers from clicks")
     chosen = parse_metrics(metrics)
     if held_out:
         judged, weights = _held_out(judged, scores, weights)

@@ -138,7 +138,7 @@ def _how_sure(data: Decision, part: HeldOut) -> Section:
     n, of = len(data.warnings), part[part.chosen]
     answer = data.answer
     tiles = [
-        Tile("Held-out sessions", whole(of.n_sessions), "not used for training"),
+        Tile("Held-out sessions", whole(of.n_sessions), "judged by rankers not trained on them"),
         Tile("Held-out queries", whole(of.n_queries), "intervals are over queries"),
         *_effective_queries(part),
         Tile("Effective size", whole(of.effective_n),

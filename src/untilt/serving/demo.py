@@ -205,7 +205,7 @@ class Demo:
         log = self._log()
         try:
             if log is None:
-                raise UntiltError("nobody has searched yet.")
+                raise UntiltError("there are no searches yet.")
             bias = PivotSwap().fit(log).bias_
             ranker = LinearRanker(weighting=PRS(bias)).fit(log)
         except UntiltError as error:

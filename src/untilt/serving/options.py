@@ -71,8 +71,7 @@ class ServeOptions:
         float, Option("Share of the sessions that the candidate answers.", least=0, most=1)
     ] = 0.0
     interleave: Annotated[
-        float,
-        Option("Share of the sessions that get an interleaved list.", least=0, most=1),
+        float, Option("Share of the sessions that get an interleaved list.", least=0, most=1)
     ] = 0.0
     shadow: Annotated[bool, Option("Log the candidate's scores without showing its lists.")] = False
     token_file: Annotated[

@@ -18,7 +18,7 @@ from untilt._core.random import Seed, child_generator
 from untilt._core.threads import kernel_threads
 from untilt.clickmodels.click_model import ClickModel
 from untilt.data.clicklog import ClickLog
-from untilt.data.judged import JudgedLists
+from untilt.data.judged import JudgedLists, check_judged
 from untilt.data.read.database import literal, open_database, translated_errors
 from untilt.data.write_log import Columns, write_columns
 from untilt.errors import NotFittedError, OptionError, check_least
@@ -208,6 +208,7 @@ def simulate(
     >>> sim.log.n_sessions, float(sim.truth.examination[0])
     (1000, 0.68)
     """
+    check_judged(judged, "simulate draws new clicks from labels")
     size = Size(n_sessions, n_clicks, sessions_per_query)
     fitted = as_fitted(protocol)
     if fitted is not None:

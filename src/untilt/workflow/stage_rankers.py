@@ -500,9 +500,9 @@ def learned_of(ranker: Any) -> Learned | None:
 
 NO_FEATURES = serious(
     "run.no-features",
-    "This log has no features, so no ranker for new documents or queries can be trained; give "
-    "features with --documents TABLE or --features PATTERN. The run orders the documents that "
-    "were shown often by their corrected clicks: the file order.csv.",
+    "This log has no features, so no ranker for new documents or queries can be trained; "
+    "features come with --documents TABLE or --features PATTERN. The run orders the documents "
+    "that were shown often by their corrected clicks: the file order.csv.",
 )()
 CLICK_MODELS_FAILED = note("run.click-models-failed", "Click models could not be compared: {error}")
 

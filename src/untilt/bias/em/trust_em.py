@@ -68,7 +68,8 @@ TRUST_UNTESTED = note(
 TOO_FEW_IMPRESSIONS = warning(
     "bias.too-few-impressions",
     "a document was shown only {mean:.1f} times on average: trust bias and relevance cannot be "
-    "separated, and the curve has no interval; use relevance by features (⟦relevance='features'⟧)",
+    "separated, and the curve has no interval; relevance by features (⟦relevance='features'⟧) "
+    "can separate them",
 )
 TRUST_MODEL = note(
     "bias.trust-model", "clicks follow P(click) = theta_k (eps+_k gamma + eps-_k (1 - gamma))"

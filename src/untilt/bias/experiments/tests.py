@@ -71,7 +71,7 @@ SWAP_LISTS_UNTESTED = note(
 
 SWAPS_PASSED = note("bias.swaps-passed", "swaps tested: {p_values:p}")
 
-SHUFFLE_PASSED = note("bias.shuffle-passed", "random order tested: {p_values:p}")
+SHUFFLE_PASSED = note("bias.shuffle-passed", "the order looks random ({p_values:p})")
 
 SHUFFLE_RELOADS = warning(
     "bias.shuffle-reloads",

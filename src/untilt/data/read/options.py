@@ -113,7 +113,7 @@ class FeatureOptions:
         Features,
         Option(
             "Feature columns of the log or of --documents: names and patterns such as 'f_*', "
-            "separated by commas (default: all columns of numbers). May be repeated.",
+            "separated by commas (default: all numbers of --documents). May be repeated.",
             metavar="PATTERN", typed=list[str], panel=READING,
             must="be names or patterns of columns, or a function of the name",
         ),
