@@ -27,6 +27,7 @@ BY_LENGTH = note(
     "Swapped lists are compared with others of their length: queries hardly ever repeat in this "
     "log, so the same documents are not shown at two positions.",
 )()
+SPARE = 0.2  # of the grades, for the rankers that `untilt run` trains
 
 
 def audit(
@@ -124,7 +125,7 @@ def plan(
     labels: int | None = option(
         None,
         "In place of an experiment: draw so many documents whose grades tell most about --ranker "
-        "against what was shown.",
+        "against what was shown; a fifth is spread over all candidates, for other rankers.",
         min=1,
         metavar="NUMBER",
     ),
@@ -189,7 +190,7 @@ def _plan_labels(
     if path is None:
         raise OptionError("--labels draws documents to be graded: give --to-grade FILE for them.")
     systems = {"shown": shown, **load_rankers(rankers)}
-    planned = plan_labels(log, systems, budget, metric, level=level, seed=seed)
+    planned = plan_labels(log, systems, budget, metric, spare=SPARE, level=level, seed=seed)
     out.record(grades=len(planned), pool=planned.pool, half_width=planned.half_width)
     out.record(to_grade=planned.write(path))
     out.show(planned.view())
