@@ -125,7 +125,8 @@ NAMESPACES = {
         (),
         {
             "untilt.rankers.trees.own_pipeline": (
-                "lightgbm_dataset lightgbm_objective objective xgboost_matrix xgboost_objective"
+                "click_objective lightgbm_dataset lightgbm_objective objective xgboost_matrix "
+                "xgboost_objective"
             )
         },
     ),

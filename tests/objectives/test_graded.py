@@ -204,3 +204,20 @@ def test_judgments_say_what_they_rest_on(world, tmp_path):
     head, *rows = (tmp_path / "j.csv").read_text().splitlines()
     assert head.endswith(",rests_on")
     assert len(rows) == len(both)
+
+
+def test_the_objective_of_an_own_pipeline_learns_from_both(world):
+    lightgbm = pytest.importorskip("lightgbm")
+    log, train, test = world
+    labels, value = grades(train, 800), {}
+    data = ut.lightgbm_dataset(log)
+    for name, given in (("clicks", None), ("both", labels)):
+        objective = ut.click_objective(log, ut.EyeTracking(), given)
+        params = {"objective": objective, "verbose": -1, "num_threads": 1, "learning_rate": 0.1,
+                  "num_leaves": 8, "feature_pre_filter": False}  # fmt: skip
+        booster = lightgbm.train(params, data, num_boost_round=40)
+        value[name] = evaluate(test, booster.predict(test.features), "ndcg@10")["ndcg@10"].value
+        gradient, hessian = objective(np.zeros(data.num_data()))
+        assert np.isfinite(gradient).all()
+        assert np.all(hessian >= 0)
+    assert value["both"] > value["clicks"]
