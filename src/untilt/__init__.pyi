@@ -36,6 +36,7 @@ from untilt.bias.given import PowerLaw as PowerLaw
 from untilt.bias.harvesting.harvesting import AdjacentChain as AdjacentChain
 from untilt.bias.harvesting.harvesting import AllPairs as AllPairs
 from untilt.bias.harvesting.harvesting import Pivot as Pivot
+from untilt.bias.labelled import ClicksByGrade as ClicksByGrade
 from untilt.bias.position_graph import position_graph as position_graph
 from untilt.clickmodels.cascade import CCM as CCM
 from untilt.clickmodels.cascade import CM as CM
@@ -121,6 +122,7 @@ from untilt.rankers.score_file import score_file as score_file
 from untilt.rankers.trees.lambdamart import LambdaMART as LambdaMART
 from untilt.rankers.trees.lambdamart import Trees as Trees
 from untilt.rankers.trees.objectives import Lambdas as Lambdas
+from untilt.rankers.trees.own_pipeline import click_objective as click_objective
 from untilt.rankers.trees.own_pipeline import lightgbm_dataset as lightgbm_dataset
 from untilt.rankers.trees.own_pipeline import lightgbm_objective as lightgbm_objective
 from untilt.rankers.trees.own_pipeline import objective as objective

@@ -15,4 +15,5 @@ from untilt.bias.given import PowerLaw as PowerLaw
 from untilt.bias.harvesting.harvesting import AdjacentChain as AdjacentChain
 from untilt.bias.harvesting.harvesting import AllPairs as AllPairs
 from untilt.bias.harvesting.harvesting import Pivot as Pivot
+from untilt.bias.labelled import ClicksByGrade as ClicksByGrade
 from untilt.rankers.networks.dual_learning import DualLearning as DualLearning
