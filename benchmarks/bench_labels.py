@@ -199,9 +199,10 @@ def learners(seeds: int) -> list[dict[str, Any]]:
                 labels = ut.labels.Grades(log.query_id[log.doc_query[row]], log.doc_id[row], grade)
                 rows.setdefault(f"clicks and {n}", []).append(learner(world, labels).mean())
                 query = log.doc_query[row]
+                asked, sizes = np.unique(query, return_counts=True)
                 lists = ut.JudgedLists(
-                    train.features[row], grade, np.r_[0, np.cumsum(np.unique(query,
-                    return_counts=True)[1])], missing=train.missing,
+                    train.features[row], grade, np.r_[0, np.cumsum(sizes)], asked,
+                    missing=train.missing,
                 )  # fmt: skip
                 alone = ut.LambdaMART(n_trees=100, n_threads=1, min_data_in_leaf=5, seed=seed)
                 try:

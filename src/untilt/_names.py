@@ -139,7 +139,8 @@ NAMESPACES = {
         (),
         {
             "untilt.rankers.trees.own_pipeline": (
-                "catboost_pool lightgbm_dataset lightgbm_objective objective xgboost_matrix "
+                "catboost_pool click_objective lightgbm_dataset lightgbm_objective objective "
+                "xgboost_matrix "
                 "xgboost_objective"
             )
         },

@@ -1,5 +1,6 @@
 # Written by `make stub`.
 from untilt.rankers.trees.own_pipeline import catboost_pool as catboost_pool
+from untilt.rankers.trees.own_pipeline import click_objective as click_objective
 from untilt.rankers.trees.own_pipeline import lightgbm_dataset as lightgbm_dataset
 from untilt.rankers.trees.own_pipeline import lightgbm_objective as lightgbm_objective
 from untilt.rankers.trees.own_pipeline import objective as objective

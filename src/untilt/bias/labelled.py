@@ -25,6 +25,7 @@ from scipy.optimize import minimize
 
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.statistics import effective_units
+from untilt.bias.compare_curves import compare_curves
 from untilt.bias.curve import POSITION_BASED, PositionBias
 from untilt.bias.estimator import BiasEstimator, counts_to
 from untilt.bias.log_ratios import Uncertainty, from_log_ratios
@@ -75,8 +76,8 @@ class ClicksByGrade(BiasEstimator):
     """Click rates by position among documents of one grade, with the error of the grades.
 
     Works on a single fixed order, where clicks alone identify nothing, and checks a curve of
-    documents that moved: it rests on grades. Wrong where judges saw what was shown where, or where
-    titles attract clicks otherwise at the top.
+    documents that moved; its status says whether these agree. Wrong where judges saw what was shown
+    where, or where titles attract clicks otherwise at the top.
 
     Parameters
     ----------
@@ -99,8 +100,12 @@ class ClicksByGrade(BiasEstimator):
         labels = self.labels if isinstance(self.labels, Grades) else read_labels(self.labels)
         sample = _sample(counts_to(log, self.depth), log, labels)
         tau2 = _noise(sample) if self.noise is None else self.noise**2
-        if tau2 is not None:
-            return self._of(sample, tau2)
+        found = self._bounded(sample) if tau2 is None else self._of(sample, tau2)
+        moved = compare_curves(log.top(found.depth), {"it": found}).fact("it")
+        return replace(found, status=joined(found.status, moved))
+
+    def _bounded(self, sample: "Sample") -> PositionBias:
+        """What holds whatever the noise of the grades is, up to the least reliability."""
         most = (1 - LEAST_RELIABILITY) * float(np.mean(_prior(sample)[1]))
         ends = [self._of(sample, each) for each in (0.0, most)]
         (z, S), (z1, S1) = ((np.log(e.examination), e.covariance) for e in ends)

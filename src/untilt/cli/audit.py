@@ -29,6 +29,7 @@ BY_LENGTH = note(
     "Swapped lists are compared with other lists of the same length: queries hardly repeat in "
     "this log, so the same documents are not shown at two positions.",
 )()
+SPARE = 0.2  # of the grades, for the rankers that `untilt run` trains
 
 
 def audit(
@@ -117,8 +118,10 @@ def plan(
         "hardest case).", metavar="FILE|CURVE", panel=EXPERT
     ),
     labels: int | None = option(
-        None, "Draw this many documents to grade instead of an experiment: those whose grades say "
-        "most about --ranker.", min=1, metavar="N", panel=GRADES
+        None,
+        "Draw this many documents to grade instead of an experiment: those whose grades say most "
+        "about --ranker against what was shown; a fifth is spread over all candidates.",
+        min=1, metavar="N", panel=GRADES,
     ),
     ranker: list[str] | None = option(
         None, "A saved ranker. May be repeated.", metavar="[NAME=]FILE", panel=GRADES
@@ -179,7 +182,7 @@ def _plan_labels(
     if path is None:
         raise OptionError("--labels draws documents to be graded: give --to-grade FILE for them.")
     systems = {"shown": shown, **load_rankers(rankers)}
-    planned = plan_labels(log, systems, budget, metric, level=level, seed=seed)
+    planned = plan_labels(log, systems, budget, metric, spare=SPARE, level=level, seed=seed)
     out.record(grades=len(planned), pool=planned.pool, half_width=planned.half_width)
     out.record(to_grade=planned.write(path))
     out.show(planned.view())

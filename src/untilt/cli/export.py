@@ -144,6 +144,9 @@ def judgments(
     name: str | None = option(
         None, "Name of the list in the workbench (default: the file's name).", metavar="LIST"
     ),
+    labels: Path | None = option(
+        None, "Grades of some documents, which count beside their clicks.", metavar="FILE"
+    ),
     *,
     options: JudgmentOptions,
     reading: arguments.ColumnOptions,
@@ -158,6 +161,7 @@ def judgments(
 
     Example: [bold]untilt judgments clicks.parquet --bias bias.json --out judgments.json[/bold]
     """  # fmt: skip
+    from untilt.data.grades import read_labels
     from untilt.exports.judgments import JOINT, click_judgments, judgment_format
 
     arguments.check_out(out)
@@ -165,7 +169,8 @@ def judgments(
     curve = JOINT if bias is None else arguments.parse_bias(bias)
     context = arguments.context_of(curve)
     clicks = reading.read(output, export.source(log), context=context)
-    found = click_judgments(clicks, curve, prior=options.prior, level=options.level)
+    graded = None if labels is None else read_labels(labels)
+    found = click_judgments(clicks, curve, prior=options.prior, labels=graded, level=options.level)
     found.write(out, form, name=name)
     output.record(
         judgments=out, to=form, queries=found.n_queries, documents=len(found),

@@ -80,7 +80,8 @@ def observed(labels: Grades, log: ClickLog, mean: FloatArray, variance: FloatArr
             f"none of the {len(labels):,} grades is of a document of this log. Use the same ids."
         )
     value = np.divide(sums[0], sums[1], out=np.zeros(log.n_items), where=sums[1] > 0)
-    return Observed(np.array([value, sums[1]])[:, item], tuple(judges))
+    logits = np.ascontiguousarray(np.array([value, sums[1]])[:, item])
+    return Observed(logits, tuple(judges))
 
 
 def _judge(name: str, grade: FloatArray, mean: FloatArray, variance: FloatArray) -> Judge:

@@ -68,7 +68,7 @@ def graded_logits(
     mean[shown] = fit.weights[0] + fit.effects.document + cells.of_queries(fit.effects.query)
     variance[shown] = of_document + cells.of_queries(of_query)
     found = observed(labels, log, mean, variance)
-    return found._replace(logits=found.logits[:, documents])
+    return found._replace(logits=np.ascontiguousarray(found.logits[:, documents]))
 
 
 def _clicked(log: ClickLog) -> ClickLog:

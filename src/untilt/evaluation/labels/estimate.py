@@ -341,7 +341,9 @@ def beside_clicks(
     known = log if log.depth <= curve.depth else log.top(curve.depth)
     clicks, exposure = corrected_clicks(known, *curve.affine())
     rate = (clicks + clicks.sum() / max(exposure.sum(), 1e-300)) / (exposure + 1)
-    return estimate_labels(log, systems, labels, metric, predictions={"clicks": rate}, level=level)
+    return estimate_labels(
+        log, systems, labels, metric, predictions={"corrected clicks": rate}, level=level
+    )
 
 
 def _check_sample(labels: Grades, metric: Metric) -> None:

@@ -22,7 +22,7 @@ from untilt._core.portable import Portable
 from untilt._core.random import Seed, generator
 from untilt._core.statistics import check_level, normal_quantile
 from untilt.data.grades import Drawn, Grades
-from untilt.errors import OptionError, check_choice
+from untilt.errors import OptionError, check_choice, check_share
 from untilt.evaluation.labels.lists import (
     Candidates,
     Data,
@@ -97,6 +97,7 @@ def plan_labels(
     *,
     aim: str = "difference",
     drawn: Drawn = "documents",
+    spare: float = 0.0,
     known: Grades | None = None,
     top_grade: float = 4.0,
     level: float = 0.95,
@@ -110,11 +111,15 @@ def plan_labels(
     budget : how many grades
     aim : "difference" of the others to the first system, or "values" of all of them too
     drawn : "documents"; or "queries", which are then graded whole, as NDCG needs
+    spare : share of the grades that is spread over all candidates by traffic, so that rankers can
+        be judged that are not known yet, such as those that a run trains; .2 widens by a tenth
     known : grades that are there already: they say how much gains differ
     top_grade : the best grade there is
     seed : of the draw
     """
     check_level(level)
+    if spare:
+        check_share("spare", spare)
     check_choice("aim", aim, AIMS)
     check_choice("drawn", drawn, ("documents", "queries"))
     chosen, lists = parse_metric(metric), candidates(data)
@@ -137,6 +142,8 @@ def plan_labels(
     size[size < 1e-12 * size.max(initial=0)] = 0
     if not size.any():
         raise OptionError("the systems order all candidates alike: no grade can tell them apart.")
+    of_all = lists.weight[lists.owner]
+    size = (1 - spare) * size / size.sum() + spare * of_all / of_all.sum()
     p = probabilities(size, budget)
     sigma, guessed = _spread(lists, chosen, known, top_grade)
     a, rest = wanted[0], p > 0

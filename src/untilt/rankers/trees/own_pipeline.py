@@ -1,5 +1,6 @@
 """For a LightGBM, XGBoost or CatBoost pipeline: the objective, or the pairs, and matching rows."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -9,10 +10,14 @@ import numpy.typing as npt
 
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, sum_by
+from untilt.bias.contextual.curves import ContextualCurve
 from untilt.bias.curve import PositionBias
+from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
+from untilt.data.grades import Grades
 from untilt.data.judged import JudgedLists
 from untilt.errors import NotFittedError, OptionError, ShapeError
+from untilt.objectives.hierarchical import fit_hierarchy
 from untilt.objectives.pairs import PairObjective
 from untilt.rankers.learning_data import (
     TrainingLists,
@@ -22,6 +27,7 @@ from untilt.rankers.learning_data import (
     training_lists,
 )
 from untilt.rankers.pooled import pooled_lists
+from untilt.rankers.stacked.parts import HierarchicalObjective
 from untilt.rankers.trees.boosting import dataset_of
 from untilt.rankers.trees.objectives import (
     LambdaOptions,
@@ -29,6 +35,7 @@ from untilt.rankers.trees.objectives import (
     PairTreeObjective,
     lambda_objective,
 )
+from untilt.rankers.validation import cells_of, graded_logits
 from untilt.weighting.base import JointWeighting, Weighting
 from untilt.weighting.tables import Naive
 
@@ -310,3 +317,21 @@ def xgboost_matrix(log: ClickLog | JudgedLists) -> Any:
     names = list(lists.feature_names)
     refused = len(set(names)) < len(names) or any(set(name) & set("[]<") for name in names)
     return xgboost.DMatrix(lists.features, feature_names=None if refused else names)
+
+
+def click_objective(
+    log: ClickLog, bias: BiasLike | ContextualCurve | None, labels: Grades | None = None
+) -> HierarchicalObjective:
+    """The likelihood of clicks, and of grades, that `LambdaMART("auto")` boosts on.
+
+    With effects of queries and documents, whose variances are fitted once. It expects the rows of
+    `lightgbm_dataset(log)` or `xgboost_matrix(log)`; a score is a logit of relevance.
+
+    ``lightgbm.train({"objective": ut.click_objective(log, bias)}, ut.lightgbm_dataset(log))``
+    """
+    shown = np.flatnonzero(np.bincount(log.document, minlength=log.n_documents) > 0)
+    cells = cells_of(log, bias, shown)
+    if labels is not None:
+        cells = replace(cells, grades=graded_logits(log, cells, shown, labels).logits)
+    fit = fit_hierarchy(cells, np.ones((len(shown), 1)))
+    return HierarchicalObjective(fit.model, np.full(len(shown), fit.weights[0]))
