@@ -38,8 +38,8 @@ def yandex(path: Path) -> pd.DataFrame:
 
 
 def trec(path: Path) -> pd.DataFrame:
-    """The impressions by topic: what was typed hardly comes again."""
-    frame = pd.read_parquet(path)
+    """The first ten results by topic: what was typed hardly comes again."""
+    frame = pd.read_parquet(path).query("position <= 10")
     page = pd.factorize(frame.session_id)[0]
     topic = frame.year.astype(str) + "-" + frame.topic
     kept = frame.assign(query_id=topic, page=page)
