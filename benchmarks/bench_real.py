@@ -38,12 +38,39 @@ def yandex(path: Path) -> pd.DataFrame:
 
 
 def trec(path: Path) -> pd.DataFrame:
-    """The impressions by topic: what was typed hardly comes again."""
-    frame = pd.read_parquet(path)
+    """The first ten results by topic: what was typed hardly comes again."""
+    frame = pd.read_parquet(path).query("position <= 10")
     page = pd.factorize(frame.session_id)[0]
     topic = frame.year.astype(str) + "-" + frame.topic
     kept = frame.assign(query_id=topic, page=page)
     return kept.drop_duplicates(["query_id", "session_id", "doc_id"])
+
+
+def advice(logs: dict[str, ut.ClickLog]) -> list[dict[str, str]]:
+    """What the audit recommends for each log: one rule, one estimator, one command."""
+    steps = {name: ut.audit(log).next_step for name, log in logs.items()}
+    return [
+        {"log": name, "rule": step.rule, "estimator": step.method or "none",
+         "command": f"`{step.command}`" if step.command else "", "why": str(step.fact)}
+        for name, step in steps.items()
+    ]  # fmt: skip
+
+
+def all_logs(data: Path) -> dict[str, ut.ClickLog]:
+    """The logs as a user would read them."""
+    hotels = data / "expedia-sample" / "searches.csv.gz"
+    found = {
+        "CLARA 2": read(clara2(data / "clara2" / "impressions.parquet")),
+        "Yandex": ut.datasets.read_yandex(data / "yandex-sample" / "train.txt.gz"),
+        "Expedia": ut.datasets.read_expedia(hotels),
+        "Expedia, by destination": ut.datasets.read_expedia(hotels, by="destination"),
+        "THUIR news": ut.datasets.read_thuir_news(data / "thuir-news" / "impressions.parquet"),
+        "TREC sessions": read(pd.read_parquet(data / "trec-sessions" / "impressions.parquet")),
+        "Open Bandit": ut.read_log(data / "obd" / "impressions.parquet"),
+    }
+    usual = found["Expedia"]
+    production = usual.take(usual.ranker == usual.ranker_names.index("production"))
+    return found | {"Expedia, usual order alone": production}
 
 
 def parts(data: Path, seed: int) -> dict[str, Callable[[], Any]]:
@@ -62,6 +89,7 @@ def parts(data: Path, seed: int) -> dict[str, Callable[[], Any]]:
         return {"grades": grades, "later clicks": later_clicks(frame, seed)}
 
     return {
+        "advice": lambda: advice(all_logs(data)),
         "curves": lambda: curves(frames(), data, seed),
         "judgments": judgments,
         "click models": lambda: click_models(frames(), seed),

@@ -295,7 +295,7 @@ def real_table(part: str) -> str:
         }
         rows = _score_rows(columns, "PBM")
     else:
-        rows = results[name] if name == "bandit" else results[name]["rows"]
+        rows = results[name] if name in ("advice", "bandit") else results[name]["rows"]
     cells = [list(rows[0]), ["---"] * len(rows[0])]
     cells += [[_real_cell(value) for value in row.values()] for row in rows]
     return "".join(f"| {' | '.join(row)} |\n" for row in cells)
