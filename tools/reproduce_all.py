@@ -17,9 +17,9 @@ from pathlib import Path
 
 os.environ.update(OMP_NUM_THREADS="1", NUMBA_NUM_THREADS="1")
 
-from untilt import catalog  # noqa: E402
-from untilt.papers import cells, schema  # noqa: E402
-from untilt.papers.datasets import JudgedSource  # noqa: E402
+from untilt import catalog
+from untilt.papers import cells, schema
+from untilt.papers.datasets import JudgedSource
 
 Task = tuple[str, JudgedSource, Path, list[cells.Cell], float]
 

@@ -50,17 +50,23 @@ NAMESPACES = {
     ),
     "bias": Namespace(
         ("bias", "curve"),
-        {"untilt.bias.curve": "PositionBias", "untilt.bias.em.trust_em": "TrustAnchor",
-         "untilt.bias.estimator": "BiasEstimator"},
+        {
+            "untilt.bias.curve": "PositionBias",
+            "untilt.bias.em.trust_em": "TrustAnchor",
+            "untilt.bias.estimator": "BiasEstimator",
+        },
     ),
     "clickmodels": Namespace(
         ("click model",), {"untilt.clickmodels.compare": "compare_click_models"}
     ),
     "weightings": Namespace(
         ("weighting",),
-        {"untilt.weighting.base": (
+        {
+            "untilt.weighting.base": (
                 "JointWeighting SessionWeighting Weighting is_consistent theta_up_to"
-            ), "untilt.weighting.tail_bound": "tail_bound"},
+            ),
+            "untilt.weighting.tail_bound": "tail_bound",
+        },
     ),
     "rankers": Namespace(
         ("ranker",),

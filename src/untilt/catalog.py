@@ -118,9 +118,13 @@ def method(kind: Kind, name: str, **facts: Any) -> Callable[[T], T]:
     def declare(target: T) -> T:
         home, called = target.__module__, str(getattr(target, "__qualname__", ""))
         if home.partition(".")[0] != __package__ and home not in dict(_joined_sources()):
-            taken = next((each for each in _catalog()[0] if (each.kind, each.name) == (kind, name)), None)
+            taken = next(
+                (each for each in _catalog()[0] if (each.kind, each.name) == (kind, name)), None
+            )
             if taken is not None and (taken.home, taken.target) != (home, called):
-                raise OptionError(f"there is a {kind} {name!r} already, {taken.target}. Name yours differently.")
+                raise OptionError(
+                    f"there is a {kind} {name!r} already, {taken.target}. Name yours differently."
+                )
             _added[kind, name] = replace(record, home=home, target=called), target
             _catalog.cache_clear()
         return target

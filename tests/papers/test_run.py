@@ -303,13 +303,33 @@ def setting(panel=None, **sizes):
     return CellSetting(train, test, panel or TINY.panels[0], size, seed=0)
 
 
-def test_the_production_ranker_learns_from_the_share_that_the_size_says():
-    default, other = setting(), setting(production_share=0.5)
+def test_the_production_ranker_learns_from_as_many_queries_as_the_size_says():
+    default, other = setting(), setting(production_queries=15)
     assert len(default.production.training_queries) == 5  # 1% of 30, and never fewer than five
     assert len(other.production.training_queries) == 15
     assert other.sim.truth.judged.n_queries == 30 - 15  # they are not among those to learn from
     again = other.repeats[0].truth.rankers[0]
     np.testing.assert_array_equal(again.weights, other.production.weights)
+
+
+def test_sessions_without_a_click_are_drawn_again():
+    """Every query has as many with a click as asked for; they are the first that the log brings."""
+    log = setting(sessions_per_query=3, clicked=True).log
+    clicks = sum_by_list(log)
+    assert clicks.min() >= 1
+    shown = np.unique(log.query)
+    assert np.bincount(log.query, log.count)[shown].tolist() == [3.0] * len(shown)
+    plain = setting(sessions_per_query=200).log
+    p = plain.take(sum_by_list(plain) > 0)
+    # Each query's clicked sessions are a sample of all its clicked ones: same click rates by position.
+    many = setting(sessions_per_query=100, clicked=True).log
+    rates = [np.bincount(x.position, x.label * x.row_count)[1:6] / np.bincount(x.position, x.row_count)[1:6]
+             for x in (p, many)]  # fmt: skip
+    np.testing.assert_allclose(*rates, rtol=0.12)
+
+
+def sum_by_list(log):
+    return np.add.reduceat(log.label, log.indptr[:-1])
 
 
 def test_the_value_of_the_axis_reaches_the_protocol_or_the_size():

@@ -10,10 +10,10 @@ import pytest
 from untilt._core.statistics import student_quantile
 from untilt.errors import OptionError
 from untilt.papers.cells import Cell, Result, plan
-from untilt.papers.chart import chart_of, tables_of
+from untilt.papers.chart import chart_of, compared, tables_of
 from untilt.papers.claims import FAILS, HOLDS, OPEN, Summary, verdicts
 from untilt.papers.datasets import JudgedSource
-from untilt.papers.page import markdown, page, publish
+from untilt.papers.page import markdown, publish
 from untilt.papers.schema import load, names, parse
 from untilt.views import Table
 
@@ -144,25 +144,33 @@ def test_the_table_has_the_document_beside_it(by_hand):
     assert table.rows[1][4] == "0.50"
 
 
-def test_further_figures_of_the_document_have_a_table_of_their_own():
-    figures = 'row = "mid"\nsource = "Yahoo"\nvalues = { "ndcg@10" = 0.7 }'
-    text = TABLE.replace(figures, figures.replace("0.7 }", "0.7, map = 0.65 }"))
-    values = {("mid", None, seed): {"ndcg@10": 0.6, "map": 0.5} for seed in range(2)}
-    ours, theirs = tables_of(Summary(experiment(text), results(values)))
-    assert ours.header[:3] == ("method", "ndcg@10", "map")
-    assert theirs.caption == "p: the figures of 003 (Yahoo)"
-    assert theirs.header == ("method", "ndcg@10", "map")
-    assert theirs.rows[1] == ("Method", "0.7000", "0.6500")
-    assert theirs.rows[2] == ("Labels", "0.9000", "")
+def test_data_sets_stand_beside_each_other_and_the_document(by_hand):
+    (table,) = compared([by_hand, by_hand])
+    assert table.header == ("p, ndcg@10", "003 (Yahoo)", "make_judged", "make_judged")
+    assert table.rows[1] == ("Method", "0.7000", *[tables_of(by_hand)[0].rows[1][1]] * 2)
+
+
+def test_seeds_of_a_fold_are_one_run():
+    """Two seeds of each of three folds: three numbers, their means."""
+    values = {(1, 0): 0.4, (1, 1): 0.6, (2, 0): 0.5, (2, 1): 0.7, (3, 0): 0.9, (3, 1): 0.9}
+    cells = {
+        Cell("mq2008", "p", "low", None, seed, fold, ""): v for (fold, seed), v in values.items()
+    }
+    summary = Summary(
+        experiment(TABLE), {c: Result(c, {"ndcg@10": v}, 1.0) for c, v in cells.items()}
+    )
+    point = summary.point("p", "low", "ndcg@10")
+    assert dict(point.runs) == pytest.approx({1: 0.5, 2: 0.6, 3: 0.9})
+    assert summary.n_runs == 3
 
 
 def test_markdown_shows_the_cells():
     table = Table(("method", "a|b"), (("x", "1.0"), ("longer", "22.0")), "t")
     assert markdown(table) == [
-        "| method | a\\|b |",
+        "|method|a\\|b|",
         "|---|---:|",
-        "| x | 1.0 |",
-        "| longer | 22.0 |",
+        "|x|1.0|",
+        "|longer|22.0|",
     ]
 
 
@@ -224,12 +232,12 @@ def test_claims_by_hand(kind, rows, more, value, verdict):
 
 def test_better_than_all_is_decided_by_the_nearest():
     found = decided("above", ["a", "b", "f"], "at = [0]")
-    assert (found.verdict, found.sides, found.against) == (HOLDS, (2, 0, 0), "B")
+    assert (found.verdict, found.sides, found.against) == (HOLDS, (2, 0, 2), "B")
     assert "against B" in found.sentence
 
 
 def test_better_than_all_needs_a_clear_lead_over_each():
-    """The least lead is clear, and a larger one is not: its row varies too much."""
+    """The least lead is clear, and a larger one is not: its row varies too much, and is shown."""
     values: dict[tuple[str, float | None, int], float] = {}
     for seed, shift in enumerate((-0.3, 0.3, -0.3, 0.3)):
         noise = 0.001 * seed
@@ -237,13 +245,13 @@ def test_better_than_all_needs_a_clear_lead_over_each():
         values["f", None, seed] = 0.7 + shift
     claim = CLAIM.format(kind="above", rows='["a", "b", "f"]')
     (found,) = verdicts(Summary(experiment(LINES, claim), results(values)))
-    assert (found.against, found.sides, found.verdict) == ("B", (1, 0, 1), OPEN)
+    assert (found.against, found.sides, found.verdict) == ("Fixed", (1, 0, 2), OPEN)
 
 
 def test_several_others_and_many_x_are_one_test_for_each_other():
     """Mean leads over x: 0.2 over B, and 0.2, 0.1 and 0 over F."""
     found = decided("above", ["a", "b", "f"])
-    assert (found.sides, found.at) == ((2, 0, 0), None)
+    assert (found.sides, found.at) == ((2, 0, 2), None)
     assert (found.against, found.value) == ("Fixed", pytest.approx(0.1, abs=0.004))
 
 
@@ -255,37 +263,59 @@ def test_every_x_has_a_test_of_its_own():
     """A is above F at 0 and 1 and equal at 2: the mean over x hides that."""
     found = decided("above", ["a", "f"], "every = true")
     assert decided("above", ["a", "f"]).verdict == HOLDS
-    assert (found.verdict, found.sides) == (OPEN, (2, 0, 1))
+    assert (found.verdict, found.sides) == (OPEN, (2, 0, 3))
     assert (found.at, found.value) == (2, pytest.approx(0.0, abs=1e-9))
 
 
 @pytest.mark.parametrize(
     ("rows", "sides", "verdict"),
     [
-        (["a", "b"], (3, 0, 0), HOLDS),
-        (["b", "a"], (0, 3, 0), FAILS),
-        (["a", "b", "f"], (5, 0, 1), OPEN),
-        (["f", "b"], (2, 1, 0), FAILS),
+        (["a", "b"], (3, 0, 3), HOLDS),
+        (["b", "a"], (0, 3, 3), FAILS),
+        (["a", "b", "f"], (5, 0, 6), OPEN),
+        (["f", "b"], (2, 1, 3), FAILS),
     ],
 )
 def test_a_claim_about_every_point_needs_every_point(rows, sides, verdict):
     found = decided("above", rows, "every = true")
     assert (found.sides, found.verdict) == (sides, verdict)
-    assert f"{sides[0]} of {sum(sides)} tests" in found.sentence
+    assert f"{sides[0]} of {sides[2]} tests" in found.sentence
+
+
+def test_a_conjunction_needs_no_correction_and_one_against_it_does():
+    """p of two tests: 0.03 each for; then one of them against. At 5% alone, and by Holm 0.06."""
+    t3 = student_quantile(1 - 0.03, 3)
+    shape = np.array([-1.5, -0.5, 0.5, 1.5])
+    lead = t3 * shape.std(ddof=1) / 2  # t = lead / (s / sqrt(4)) gives p = 0.03
+
+    def found(of_f):
+        values = {}
+        for seed, shift in enumerate(shape):
+            values["a", 0.0, seed] = 0.0
+            values["b", 0.0, seed] = -(lead + shift)
+            values["f", None, seed] = -(of_f * lead + shift)
+        claim = CLAIM.format(kind="above", rows='["a", "b", "f"]')
+        return verdicts(Summary(experiment(LINES, claim), results(values)))[0]
+
+    assert (found(1).verdict, found(1).sides) == (HOLDS, (2, 0, 2))
+    against = found(-1)
+    assert (against.verdict, against.sides, against.against) == (OPEN, (1, 0, 2), "Fixed")
+    assert against.interval.low < 0 < against.interval.high  # at the level of Holm's step
+    assert found(-3).verdict == FAILS
 
 
 def test_every_step_has_a_test_of_its_own():
     """A falls by 0.1 at every step; B gains nothing on it, by 0.1 a step."""
     found = decided("falls", ["a"], "every = true", noise=0.0)
-    assert (found.verdict, found.sides, found.value) == (HOLDS, (2, 0, 0), pytest.approx(0.1))
+    assert (found.verdict, found.sides, found.value) == (HOLDS, (2, 0, 2), pytest.approx(0.1))
     found = decided("gains-more", ["b", "a"], "every = true")
-    assert (found.verdict, found.sides) == (FAILS, (0, 2, 0))
+    assert (found.verdict, found.sides) == (FAILS, (0, 2, 2))
     assert "at 0 to 1: gains more by -0.1" in found.sentence
 
 
 def test_steps_are_those_that_the_claim_names():
     found = decided("falls", ["a"], "every = true\nat = [0, 2]", noise=0.0)
-    assert (found.sides, found.value) == ((1, 0, 0), pytest.approx(0.2))
+    assert (found.sides, found.value) == ((1, 0, 1), pytest.approx(0.2))
 
 
 def test_every_is_refused_where_one_x_says_nothing():
@@ -377,57 +407,36 @@ def test_charts_hold_every_mean(form):
 
 
 def test_the_page_says_what_the_tables_say(by_hand, tmp_path):
-    text = (
-        TABLE
-        + CLAIM.format(kind="above", rows='["mid", "low"]')
-        + 'because = { made = "Reasons." }\n'
-    )
-    text += (
-        CLAIM.format(kind="above", rows='["low", "mid"]')
-        + 'because = { made = "It must be so.", mq2008 = "Elsewhere." }\n'
-    )
-    hand = experiment(text)
+    text = TABLE + CLAIM.format(kind="above", rows='["mid", "low"]')
+    text += CLAIM.format(kind="above", rows='["low", "mid"]')
+    text += '[[untested]]\ntext = "People liked it."\nsource = "Table 4"\nreason = "No people."\n'
+    hand = experiment(text.replace('document = "003"', 'document = "mine"'))
     what = plan(hand, JudgedSource(), tmp_path)
     cells = {cell: cell for cell in what.cells}
     for cell, result in _as_planned(by_hand, cells).items():
         what.results.append(Result(cell, result, 1.0))
     files = publish(what, tmp_path)
-    assert [f.name for f in files] == ["hand-made.svg", "hand.md"]
-    written = (tmp_path / "hand.md").read_text()
-    (table,) = tables_of(Summary(hand, what.finished()))
+    assert [f.name for f in files] == ["hand-made.svg", "mine.md"]
+    written = (tmp_path / "mine.md").read_text()
+    (table,) = compared([Summary(hand, what.finished())])
     for line in markdown(table):
         assert line in written
-    assert "untilt reproduce hand" in written
-    assert "![By hand](hand-made.svg)" in written
-    assert "It must be so." in written
-    assert "Elsewhere." not in written
-    assert "Reasons." not in written  # only where a claim does not hold
-    assert written.index("**Holds**") < written.index("**Does not hold**")
-    again = page(hand, [])
-    assert again.startswith("# hand: By hand")
-
-
-def test_the_page_says_how_rows_were_trained_by_group(tmp_path):
-    """Two rows of one title are told apart; what differs between runs is a range."""
-    text = LINES.replace('title = "B"', 'title = "A"\ngroup = "Trees"')
-    grouped = experiment(
-        text.replace('title = "A"\n[[row]]', 'title = "A"\ngroup = "Linear"\n[[row]]', 1)
-    )
-    what = plan(grouped, JudgedSource(), tmp_path)
-    for cell in what.cells:
-        trained = {"l2": "0.3" if cell.seed else "3"} if cell.row == "a" else {"trees": "60"}
-        what.results.append(Result(cell, {"ndcg@10": 0.5}, 1.0, trained))
-    publish(what, tmp_path)
-    written = (tmp_path / f"{grouped.name}.md").read_text()
-    assert "- Linear: A: l2 0.3 to 3\n- Trees: A: trees 60\n- Fixed: trees 60\n" in written
-
-
-def test_the_page_has_what_cannot_be_tested():
-    untested = (
-        '[[untested]]\ntext = "People liked it."\nsource = "Table 4"\nreason = "No people."\n'
-    )
-    written = page(experiment(TABLE + untested), [])
+    assert "(hand-made.svg)" in written
+    assert "|t|s|**holds** +0.1" in written
+    assert "|t|s|**does not hold** -0.1" in written
     assert "- People liked it. (Table 4): No people." in written
+
+
+def test_results_of_earlier_code_are_told_and_not_shown(tmp_path):
+    what = plan(experiment(TABLE), JudgedSource(), tmp_path)
+    first, *others = what.cells
+    what.results.append(Result(replace(first, of="earlier"), {"ndcg@10": 0.25, "map": 0.25}, 1.0))
+    for cell in others:
+        what.results.append(Result(cell, {"ndcg@10": 0.5, "map": 0.5}, 1.0))
+    (_, path) = publish(what, tmp_path)
+    total = len(what.cells)
+    assert f"{total - 1} of {total} cells finished, 1 stale" in path.read_text()
+    assert "0.25" not in path.read_text()
 
 
 def _as_planned(summary, cells):
@@ -456,7 +465,4 @@ def test_the_document_s_figures_are_those_of_the_same_data_where_it_has_them(dat
     cell = Cell(data, panel.name, row.name, None, 0, 1, "")
     summary = Summary(experiment, {cell: Result(cell, {"ndcg@10": 0.5}, 1.0)})
     assert summary.reported(panel, row, "ndcg@10") == figure
-    ours, theirs, *_ = tables_of(summary)
-    assert f"ndcg@10 in 001 ({source})" in ours.header
-    assert theirs.header == ("method", "ndcg@10, Yahoo set 1", "ndcg@10, MSLR-WEB30K")
-    assert (row.title, "0.7589", "0.4132") in theirs.rows
+    assert f"ndcg@10 in 001 ({source})" in tables_of(summary)[0].header

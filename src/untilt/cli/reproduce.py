@@ -19,7 +19,6 @@ from untilt.papers.layouts import LAYOUTS, MADE
 if TYPE_CHECKING:
     from untilt._core.statistics import Interval
     from untilt.papers.cells import ReproductionPlan, Scale
-    from untilt.papers.claims import Summary
     from untilt.papers.page import Reproduction
 
 LINES_DAMAGED = warning(
@@ -213,7 +212,6 @@ def _record(output: Output, made: "Reproduction") -> None:
             }
             for point in made.summary.points.values()
         ],
-        shares=_shares(made.summary),
         claims=[
             {
                 "text": each.claim.text,
@@ -232,23 +230,3 @@ def _ends(interval: "Interval | None") -> dict[str, float | None]:
     if interval is None:
         return {"low": None, "high": None}
     return {"low": interval.low, "high": interval.high}
-
-
-def _shares(summary: "Summary") -> list[dict[str, object]]:
-    shares: list[dict[str, object]] = []
-    for panel in summary.experiment.panels:
-        metric = panel.metrics[0]
-        for row in summary.experiment.rows_of(panel):
-            share = summary.share(panel, row, metric)
-            if share is not None:
-                shares.append(
-                    {
-                        "panel": panel.name,
-                        "row": row.name,
-                        "metric": metric,
-                        "share": share.value,
-                        "half": share.half,
-                        "document": summary.reported_share(panel, row, metric),
-                    }
-                )
-    return shares

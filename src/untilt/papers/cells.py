@@ -99,7 +99,7 @@ def digest(panel: Panel, row: Row, size: ExperimentSize, most_queries: int | Non
         shape.pop("times")
     if panel.sweep is not None:
         shape["sweep"] = panel.sweep.parameter
-    method = {k: v for k, v in asdict(row).items() if k not in ("title", "group", "role", "name")}
+    method = {k: v for k, v in asdict(row).items() if k not in ("title", "group", "name")}
     # Younger than the first results: where they are not used, those cells keep their digests.
     for table, name in ((shape, "clicks_per_query"), (method, "tune")):
         if not table[name]:
@@ -109,7 +109,9 @@ def digest(panel: Panel, row: Row, size: ExperimentSize, most_queries: int | Non
         sizes.pop(amount, None)
     # Code counts where it is no longer the first: built-in methods by version, others by source.
     code = versions(panel, row)
-    text = json.dumps([shape, method, sizes, most_queries, *([code] if code else [])], sort_keys=True)
+    text = json.dumps(
+        [shape, method, sizes, most_queries, *([code] if code else [])], sort_keys=True
+    )
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 from untilt.charts.curves import Curve, XAxis, curves_chart
 from untilt.charts.intervals import Bar, groups_chart, intervals_chart
 from untilt.charts.theme import finished, panel_title
-from untilt.papers.claims import Share, Summary, SummaryPoint
+from untilt.papers.claims import Summary, SummaryPoint
 from untilt.papers.schema import Panel, Value, named
 from untilt.views import Table
 
@@ -28,30 +28,21 @@ def tables_of(summary: Summary) -> list[Table]:
 
 
 def _by_metric(summary: Summary, panel: Panel, metrics: list[str]) -> Table:
-    """Methods down, metrics across; the document's figure and the shares of the gap beside."""
+    """Methods down, metrics across; the document's figure of the first beside."""
     rows = summary.experiment.rows_of(panel)
     main = metrics[0]
-    has_share = any(summary.share(panel, row, main) is not None for row in rows)
-    has_report = any(summary.reported(panel, row, main) is not None for row in rows)
+    theirs = {row.name: summary.reported(panel, row, main) for row in rows}
+    has_report = any(value is not None for value in theirs.values())
     several = len({each.source for each in summary.experiment.reported}) > 1
     document = summary.experiment.document
     document += f" ({summary.reported_on})" if several else ""
-    columns = ["method", *metrics]
-    columns += [f"{main} in {document}"] if has_report else []
-    columns += ["share of the gap"] if has_share else []
-    has_both = any(summary.reported_share(panel, row, main) is not None for row in rows)
-    columns += [f"share in {document}"] if has_both else []
+    columns = ["method", *metrics, *([f"{main} in {document}"] if has_report else [])]
     lines = []
     for row in rows:
-        if summary.point(panel.name, row.name, main) is None:
-            continue
-        line = [named(row, rows)]
-        line += [_shown(summary.point(panel.name, row.name, metric)) for metric in metrics]
-        line += [_number(summary.reported(panel, row, main))] if has_report else []
-        line += [_share(summary.share(panel, row, main))] if has_share else []
-        if has_both:
-            line += [_number(summary.reported_share(panel, row, main), digits=2)]
-        lines.append(tuple(line))
+        if summary.point(panel.name, row.name, main) is not None:
+            line = [named(row, rows)]
+            line += [_shown(summary.point(panel.name, row.name, metric)) for metric in metrics]
+            lines.append((*line, *([_number(theirs[row.name])] if has_report else [])))
     return Table(tuple(columns), tuple(lines), panel.name)
 
 
@@ -63,9 +54,17 @@ def compared(summaries: Sequence[Summary]) -> list[Table]:
         main, rows = panel.metrics[0], experiment.rows_of(panel)
         theirs = [summaries[0].reported(panel, row, main) for row in rows]
         source = f" ({summaries[0].reported_on})" if any(theirs) else ""
-        head = (f"{panel.name}, {main}", f"{experiment.document}{source}", *(s.data for s in summaries))
+        head = (
+            f"{panel.name}, {main}",
+            f"{experiment.document}{source}",
+            *(s.data for s in summaries),
+        )
         lines = [
-            (named(row, rows), _number(figure), *(_shown(s.point(panel.name, row.name, main)) for s in summaries))
+            (
+                named(row, rows),
+                _number(figure),
+                *(_shown(s.point(panel.name, row.name, main)) for s in summaries),
+            )
             for row, figure in zip(rows, theirs, strict=True)
         ]
         if panel.sweep is None and not summaries[0].xs(panel, main):
@@ -100,14 +99,8 @@ def _shown(point: SummaryPoint | None) -> str:
     return f"{point.value:.4f}" + (f" ±{half:.4f}" if half >= 5e-5 else "")
 
 
-def _number(value: float | None, *, digits: int = 4) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
-
-
-def _share(share: Share | None) -> str:
-    if share is None:
-        return ""
-    return f"{share.value:.2f}" + (f" ±{share.half:.2f}" if share.half else "")
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
 
 
 WIDTH = 320

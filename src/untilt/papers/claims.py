@@ -10,7 +10,7 @@ other row has one always. The claim holds where all tests at the level do: a con
 more often than one of its parts. It does not hold where one test is on the other side, and for that
 p-values are corrected by Holm for their number.
 
-Results over runs: means with intervals, and the share of the gap recovered.
+Results over runs: means with intervals.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -55,14 +55,6 @@ class SummaryPoint:
     def interval(self) -> Interval | None:
         """Student's t over runs; None where there is only one."""
         return self.mean.interval(LEVEL) if len(self.runs) > 1 else None
-
-
-@dataclass(frozen=True)
-class Share:
-    """A share of the gap with its half width; the ratio of means, its error by the jackknife."""
-
-    value: float
-    half: float | None
 
 
 class Summary:
@@ -112,27 +104,6 @@ class Summary:
         there = {metric for name, _, metric, _ in self.points if name == panel.name}
         return [metric for metric in panel.metrics if metric in there]
 
-    def share(self, panel: Panel, row: Row, metric: str) -> Share | None:
-        """(row - lower) / (upper - lower) inside the row's group; None without both ends."""
-        rows = row, self._end(panel, row, "lower"), self._end(panel, row, "upper")
-        points = [self.point(panel.name, each.name, metric) for each in rows if each is not None]
-        by_run = [point.runs for point in points if point is not None]
-        if len(by_run) < 3:
-            return None
-        runs = [run for run in by_run[0] if all(run in each for each in by_run)]
-        table = np.array([[each[run] for run in runs] for each in by_run])
-        if not runs or not _gap(table.mean(axis=1)) > 0:
-            return None
-        return Share(_ratio(table.mean(axis=1)), _jackknife(table))
-
-    def reported_share(self, panel: Panel, row: Row, metric: str) -> float | None:
-        """The same share by the document's own figures."""
-        rows = [row, *(self._end(panel, row, role) for role in ("lower", "upper"))]
-        values = [each and self.reported(panel, each, metric) for each in rows]
-        if any(value is None for value in values):
-            return None
-        return _ratio(np.array(values, dtype=float))
-
     def reported(self, panel: Panel, row: Row, metric: str, *, on: str = "") -> float | None:
         """The document's own figure on this data set; without one on that of `reported_on`."""
         values = {
@@ -147,11 +118,6 @@ class Summary:
         """The data set whose figures of the document stand beside: the same, else its first."""
         sources = [each.source for each in self.experiment.reported]
         return self.data if self.data in sources else next(iter(sources), "")
-
-    def _end(self, panel: Panel, row: Row, role: str) -> Row | None:
-        """The row of this role in the row's group."""
-        rows = self.experiment.rows_of(panel)
-        return next((each for each in rows if each.group == row.group and each.role == role), None)
 
 
 def _flat(experiment: Experiment, cell: Cell, result: Result) -> Iterable[tuple[Key, float]]:
@@ -170,27 +136,6 @@ def _rank(x: Value | None, values: tuple[Value, ...]) -> float:
     if x is None:
         return -1.0
     return float(values.index(x)) if x in values else float(x)
-
-
-def _gap(means: FloatArray) -> float:
-    return float(means[2] - means[1])
-
-
-def _ratio(means: FloatArray) -> float:
-    return float((means[0] - means[1]) / _gap(means))
-
-
-def _jackknife(table: FloatArray) -> float | None:
-    """Half width of the interval: se^2 = (n-1)/n sum (share without run i - their mean)^2."""
-    n = table.shape[1]
-    if n < 3:
-        return None
-    without = [np.delete(table, i, axis=1).mean(axis=1) for i in range(n)]
-    if any(not _gap(means) > 0 for means in without):
-        return None
-    shares = np.array([_ratio(means) for means in without])
-    error = np.sqrt((n - 1) / n * np.sum((shares - shares.mean()) ** 2))
-    return float(student_quantile(LEVEL, n - 1) * error)
 
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "undecided"
@@ -250,7 +195,9 @@ class Verdict:
     @property
     def short(self) -> str:
         """The verdict with its figure, for a table."""
-        half = "" if self.interval is None else f"±{(self.interval.high - self.interval.low) / 2:.3f}"
+        half = (
+            "" if self.interval is None else f"±{(self.interval.high - self.interval.low) / 2:.3f}"
+        )
         tests = "" if self.sides is None else " ({}, {}, {})".format(*self.sides)
         return f"**{self.verdict}** {self.value:+.3f}{half}{tests}"
 

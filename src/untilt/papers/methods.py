@@ -167,7 +167,10 @@ def _regression_em_draws(setting: CellSetting, steps: int = 20, n_trees: int = 3
     cell, of_row = np.unique(log.document * log.depth + log.position - 1, return_inverse=True)
     document, k = np.divmod(cell, log.depth)
     shown, index = np.unique(document, return_inverse=True)
-    n, c = (sum_by(of_row, weight) for weight in (log.row_count.astype(float), log.label * log.row_count))
+    n, c = (
+        sum_by(of_row, weight)
+        for weight in (log.row_count.astype(float), log.label * log.row_count)
+    )
     theta, gamma = np.full(log.depth, 0.5), np.full(len(shown), 0.5)
     x = np.repeat(log.features[shown], 2, axis=0)
     relevant = np.tile([1.0, 0.0], len(shown))
@@ -398,7 +401,10 @@ def tuned(setting: CellSetting, row: Row, data: ClickLog | JudgedLists) -> Row:
         for number in numbers or (None,):
             found = _held_out_value(setting, trial, _shorter(ranker, number), held_out)
             if found > value:
-                best, value = trial if number is None else _with_options(trial, {TREES: number}), found
+                best, value = (
+                    trial if number is None else _with_options(trial, {TREES: number}),
+                    found,
+                )
     return best
 
 

@@ -36,7 +36,8 @@ READING = (
     "± is half the 95% interval. Claims: positive figures are on the claim's side, except of two "
     "things that should not differ. In brackets: tests clearly for, clearly against (corrected by "
     "Holm), all; a claim holds where all are for it, and does not where one is against it. On data "
-    "with folds the fold is the unit: its seeds share queries."
+    "with folds the fold is the unit, the mean over its seeds: seeds share queries, and folds share "
+    "training queries, so that intervals are too short for other queries."
 )
 
 
@@ -75,7 +76,7 @@ class Reproduction(View):
         tables = tuple(tables_of(self.summary))
         points = tuple(f"{v.verdict}: {v.claim.text} {v.sentence}." for v in self.verdicts)
         return [
-            Section("results", self.plan.experiment.title, (setting(self),), tables=tables),
+            Section("results", self.plan.experiment.title, (_sizes([self]),), tables=tables),
             *([Section("claims", "What the document claims", notes=points)] if points else []),
         ]
 
@@ -191,7 +192,7 @@ def _document(name: str) -> Document:
 def document_page(document: Document, found: Sequence[Reproduction], folder: Path) -> str:
     """The page as Markdown."""
     lines = [f"# {document.name}: {document.title}", ""]
-    lines += [f"`{document.reference}` in references.bib. {READING}", ""]
+    lines += [f"`{document.reference}` in references.bib. [How to read it]({INDEX})", ""]
     lines += [*(f"- {note}" for note in document.notes), ""] if document.notes else []
     lines += [*markdown(_counts(document, found)), ""]
     by_name: dict[str, list[Reproduction]] = {}
@@ -199,7 +200,10 @@ def document_page(document: Document, found: Sequence[Reproduction], folder: Pat
         by_name.setdefault(each.plan.experiment.name, []).append(each)
     for several in by_name.values():
         lines += _experiment(several, folder)
-    untested = [*document.untested, *(u for s in by_name.values() for u in s[0].plan.experiment.untested)]
+    untested = [
+        *document.untested,
+        *(u for s in by_name.values() for u in s[0].plan.experiment.untested),
+    ]
     if untested:
         lines += ["## Not tested here", ""]
         lines += [f"- {each.text} ({each.source}): {each.reason}" for each in untested] + [""]
@@ -208,11 +212,17 @@ def document_page(document: Document, found: Sequence[Reproduction], folder: Pat
 
 def _experiment(found: Sequence[Reproduction], folder: Path) -> list[str]:
     experiment = found[0].plan.experiment
-    lines = [f"## {experiment.name}: {experiment.title}", "", f"{experiment.source}. {experiment.question}"]
+    lines = [
+        f"## {experiment.name}: {experiment.title}",
+        "",
+        f"{experiment.source}. {experiment.question}",
+    ]
     lines += ["", *(f"- {note}" for note in experiment.notes)]
-    lines += [f"- {each.source.title}: {setting(each)}" for each in found]
+    lines += [f"- {_sizes(found)}"]
     pictures = [f"{each.plan.picture_name}.svg" for each in found]
-    shown = [f"[![{experiment.name}]({name})]({name})" for name in pictures if (folder / name).is_file()]
+    shown = [
+        f"[![{experiment.name}]({name})]({name})" for name in pictures if (folder / name).is_file()
+    ]
     lines += ["", " ".join(shown)] if shown else []
     if experiment.form == "table":
         for table in compared([each.summary for each in found]):
@@ -249,6 +259,7 @@ def index(found: Sequence[Reproduction]) -> str:
         "# Reproduced tables and figures", "",
         "`untilt reproduce NAME` runs one; all finished cells are in `results/`, a line each with "
         "its data, row, seed, fold, values, seconds and how the ranker was trained.", "",
+        READING, "",
     ]  # fmt: skip
     for document in documents():
         here = [each for each in found if each.plan.experiment.document == document.name]
@@ -258,30 +269,40 @@ def index(found: Sequence[Reproduction]) -> str:
     return "\n".join(lines)
 
 
-def setting(of: Reproduction) -> str:
+def _sizes(found: Sequence[Reproduction]) -> str:
     """One sentence about sizes, as they were run."""
-    what, size = of.plan, of.plan.size
-    if what.source.folder is None:
-        data = f"{size.queries:,} queries to learn from, {size.test_queries:,} for the test"
-    elif what.most_queries is None:
-        data = "all queries"
-    else:
-        data = f"at most {what.most_queries:,} queries"
-    seeds = len({cell.seed for cell in what.finished()})
-    runs = f"{of.summary.n_runs} folds x {seeds} seeds" if what.source.folds > 1 else f"{seeds} seeds"
-    done, total = len(what.finished()), len(what.cells)
-    part = "" if done == total else f"; {done:,} of {total:,} cells finished{_stale(what)}"
-    panels = "".join(
-        f"; panel {panel.name!r}: {_traffic(size.times(panel.times))}"
+    what = found[0].plan
+    panels = [
+        f"panel {panel.name!r}: {_traffic(what.size.times(panel.times))}"
         for panel in what.experiment.panels
         if panel.times > 1
+    ]
+    parts = [
+        _traffic(what.size),
+        *panels,
+        *(f"{each.source.title}: {_runs(each)}" for each in found),
+    ]
+    return "; ".join(parts) + "."
+
+
+def _runs(of: Reproduction) -> str:
+    what, size, done = of.plan, of.plan.size, of.plan.finished()
+    seeds = f"{len({cell.seed for cell in done})} seeds"
+    runs = f"{of.summary.n_runs} folds x {seeds}" if what.source.folds > 1 else seeds
+    most = size.queries if what.source.folder is None else what.most_queries
+    queries = "" if most is None else f"{most:,} queries, "
+    total = len(what.cells)
+    part = (
+        "" if len(done) == total else f", {len(done):,} of {total:,} cells finished{_stale(what)}"
     )
-    return f"{data}, {_traffic(size)}, {runs}{panels}{part}."
+    return f"{queries}{runs}{part}"
 
 
 def _stale(what: ReproductionPlan) -> str:
     """How many of the others have results of earlier code or sizes, which are not shown."""
-    planned = {(c.data, c.panel, c.row, c.x, *c.run) for c in what.cells if c not in what.finished()}
+    planned = {
+        (c.data, c.panel, c.row, c.x, *c.run) for c in what.cells if c not in what.finished()
+    }
     kept = {(c.data, c.panel, c.row, c.x, *c.run) for c in what.results.read()}
     old = len(planned & kept)
     return f", {old:,} stale: run by earlier code or sizes" if old else ""

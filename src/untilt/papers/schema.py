@@ -128,8 +128,7 @@ class Row:
 
     `tune` names options of the ranker, or of the weighting as "weighting.clip", with the values to
     try: held-out queries choose. `fixed`
-    rows do not depend on the sweep and are run once. `lower` and `upper` are the ends of the gap
-    inside a group.
+    rows do not depend on the sweep and are run once.
     """
 
     name: str
@@ -144,7 +143,6 @@ class Row:
     bias_options: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     tune: dict[str, Any] = field(default_factory=dict)
-    role: Literal["", "lower", "upper"] = ""
     fixed: bool = False
 
 
