@@ -236,3 +236,15 @@ def test_queries_can_be_taken(rng):
     some = Hierarchy(part).modes(offset[documents])
     np.testing.assert_allclose(some.document, whole.document[documents], atol=1e-9)
     np.testing.assert_allclose(some.log_likelihood, whole.log_likelihood[keep], atol=1e-9)
+
+
+def test_a_curve_that_is_read_only_compiles_nothing_anew(rng):
+    cells, _ = made(rng)
+    for curve in (ALPHA.copy(), np.broadcast_to(0.5, 4)):
+        given = click_cells(
+            cells.of_queries(np.arange(float(cells.n_queries))).astype(int),
+            cells.order[np.repeat(np.arange(cells.n_documents), np.diff(cells.indptr))],
+            cells.place, cells.impressions, cells.clicks, curve, curve,
+        )  # fmt: skip
+        assert given.alpha.flags.writeable
+        assert given.beta.flags.writeable

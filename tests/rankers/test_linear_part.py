@@ -9,12 +9,17 @@ import pytest
 from untilt import LambdaMART, PowerLaw, make_judged, simulate
 from untilt._core.tree_text import check_tree_model
 from untilt.rankers.learning_data import training_lists
-from untilt.rankers.stacked.parts import Clicks, Scale, line_of, rows_of
+from untilt.rankers.stacked.parts import STEADY, Clicks, Scale, line_of, rows_of, steps_of
 from untilt.rankers.trees.boosting import merged, step_tree
 from untilt.rankers.trees.crossfit import FoldTraining, folds_of
 from untilt.rankers.validation import cells_of
 
 BIAS = PowerLaw(1.0)
+
+
+def test_steps_grow_with_the_root_of_the_documents_up_to_the_longest():
+    assert [steps_of(2, n) for n in (1, STEADY, 4 * STEADY, 10**9)] == [2, 2, 4, 8]
+    assert steps_of(4, 4 * STEADY) == 8
 
 
 def test_scale_cuts_standardises_and_knows_missing(rng):

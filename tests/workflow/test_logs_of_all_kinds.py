@@ -106,8 +106,12 @@ def test_feedback_that_is_no_click(judged, tmp_path):
     log = ut.simulate(judged, "dwell", n_sessions=6000, seed=8).log
     named = log if not log.is_binary else log.with_label(next(iter(log.extra_labels)))
     assert not named.is_binary
-    found = ut.run(named, tmp_path / "run", bias="power-law:1", **FAST)
+    unasked = {name: each for name, each in FAST.items() if name != "method"}
+    found = ut.run(named, tmp_path / "run", bias="power-law:1", **unasked)
     assert found.decision.audit.label_name == named.label_name
+    assert [*found.candidates] == ["raw clicks", "balanced"]
+    said = [fact for fact in found.warnings if fact.code == "training.no-clicks"]
+    assert [fact.fields["label"] for fact in said] == [named.label_name]
 
 
 def test_a_time_limit_is_kept_to_and_told(judged, tmp_path):

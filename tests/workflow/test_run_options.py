@@ -175,6 +175,13 @@ def test_where_the_default_is_too_dear_the_next_one_is_trained():
     assert found.warnings[1].fields["candidates"] == ("prs", "auto")
 
 
+def test_where_the_default_is_alone_and_too_dear_balanced_is_trained():
+    found = plan(52, method=("clicks", "auto"))
+    assert (found.method, found.trees) == (("clicks", "balanced"), 250)
+    assert found.warnings[1].fields["candidates"] == ("auto",)
+    assert plan(52, method=("clicks",)).method == ("clicks",)
+
+
 def test_a_number_of_trees_takes_the_place_of_a_choice_that_takes_too_long():
     choosing = 3 * (3 + DEAR) * 31
     assert plan(choosing, trees="auto").trees == "auto"

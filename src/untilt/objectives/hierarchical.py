@@ -165,8 +165,9 @@ def click_cells(
         impressions=np.asarray(impressions, dtype=float)[by_document],
         clicks=np.asarray(clicks, dtype=float)[by_document],
         place=np.asarray(place, dtype=np.int64)[by_document],
-        alpha=np.ascontiguousarray(alpha, dtype=float),
-        beta=np.ascontiguousarray(beta, dtype=float),
+        # Copies: kernels would be compiled a second time for a curve that is read-only.
+        alpha=np.array(alpha, dtype=float),
+        beta=np.array(beta, dtype=float),
     )
 
 

@@ -197,14 +197,18 @@ def plan_within(
 
 
 def _smaller(method: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """All candidates, then without those given up first; at last raw clicks and one other."""
+    """All candidates, then without those given up first; at last raw clicks and one other.
+
+    Where only the default is left, the other is `Balanced`, which takes a fifth of its time.
+    """
     order = [name for name in candidates.dropped_first() if name in method]
     for gone in range(len(order)):
         yield tuple(name for name in method if name not in order[:gone])
-    for other in reversed(order[:-1]):
-        yield tuple(name for name in method if name not in order or name == other)
     if not order:
         yield method
+        return
+    for other in order[-2::-1] or [catalog.record_of(Balanced).name]:
+        yield (*(name for name in method if name not in order), other)
 
 
 def _probe(train: ClickLog, bias: PositionBias, options: RunOptions, **trainings: float) -> Speed:

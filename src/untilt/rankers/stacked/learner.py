@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from untilt._core.arrays import FloatArray, IntArray, sum_by
+from untilt._core.arrays import FloatArray, sum_by
 from untilt.bias.contextual.curves import ContextualCurve
 from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
@@ -40,6 +40,7 @@ from untilt.rankers.stacked.parts import (
     old_ranker,
     rows_of,
     small_trees,
+    steps_of,
 )
 from untilt.rankers.trees.boosting import merged
 from untilt.rankers.trees.crossfit import CrossFitted, FoldTraining, TreesTried, folds_of
@@ -115,7 +116,7 @@ def fit_stacked(
     A = columns @ weights
     mu = posterior(fit, rows, A)
     traffic = traffic_of(log, rows, training.lambdas.query_weight)
-    B = order_part(mu, traffic, rows.query, folds, x.tried.best)
+    B = order_part(mu, traffic, rows, folds, x.tried.best)
     to_A, to_B = _inverse_std(A), _inverse_std(B.scores)
     b, k_x, k_s = to_A * weights
     parts = {OLD_RANKER: (pi, b * unit), RANDOM: (x, k_x), ON_LINE: (s, k_s), ORDER: (B, to_B)}
@@ -170,7 +171,7 @@ def traffic_of(log: ClickLog, rows: PartRows, query_weight: str) -> FloatArray:
 
 
 def order_part(
-    mu: FloatArray, traffic: FloatArray, query: IntArray, folds: FoldTraining, n_trees: int
+    mu: FloatArray, traffic: FloatArray, rows: PartRows, folds: FoldTraining, n_trees: int
 ) -> CrossFitted:
     """B, bagged over the folds.
 
@@ -178,7 +179,8 @@ def order_part(
     has seen these clicks, and what B remembers of them comes back.
     """
     own = [folds.training_rows(k) for k in range(folds.n_folds)]
+    params = small_trees(folds.params, steps_of(LONG_STEPS, rows.n_shown))
     return folds.grow(
-        [SoftmaxObjective(query[rows], mu[rows], traffic[rows]) for rows in own],
-        None, what="ordering documents", most=n_trees, params=small_trees(folds.params, LONG_STEPS),
+        [SoftmaxObjective(rows.query[each], mu[each], traffic[each]) for each in own],
+        None, what="ordering documents", most=n_trees, params=params,
     )  # fmt: skip

@@ -44,6 +44,9 @@ MOST_UNSHOWN = 40
 # booster; four times for pi and B, whose targets have hardly any noise. With twice for both, and
 # twice as many trees in B, NDCG@10 was .0007 +- .0003 higher (8 logs), for 1.6 times the time.
 LEAVES, STEPS, LONG_STEPS = 8, 2, 4
+# Above so many shown documents steps grow with their root, as the noise of a leaf falls with it, up
+# to the longest: PART_TREES of the short ones would end before held-out clicks do.
+STEADY, LONGEST = 10_000, 8
 PART_TREES = 300  # the most of each part, where no number is given
 SMOOTH_TREES = 80  # the most of pi
 # Held-out clicks of 70 queries differ by 1 to 3 nats between 0 and 30 trees, which chooses nothing.
@@ -54,7 +57,12 @@ FEWEST = 30
 PATIENCE = (30, 0.2)
 
 
-def small_trees(params: dict[str, Any], steps: int = STEPS) -> dict[str, Any]:
+def steps_of(usual: float, n_shown: int) -> float:
+    """The step of trees in learning rates, with so many shown documents."""
+    return min(usual * max(1.0, np.sqrt(n_shown / STEADY)), LONGEST)
+
+
+def small_trees(params: dict[str, Any], steps: float) -> dict[str, Any]:
     """Parameters over those of the ranker."""
     return {
         "learning_rate": steps * params["learning_rate"],
@@ -191,7 +199,7 @@ def click_trees(
 
     trees = folds.grow(
         objectives, value, what="learning from clicks", among=np.arange(n), patience=PATIENCE,
-        params={**small_trees(folds.params), "extra_trees": line is None},
+        params={**small_trees(folds.params, steps_of(STEPS, n)), "extra_trees": line is None},
         fewest=FEWEST if line is None else 0,
     )  # fmt: skip
     return trees, model
@@ -330,10 +338,12 @@ def old_ranker(log: ClickLog, rows: PartRows, folds: FoldTraining) -> tuple[Cros
     def value(scores: FloatArray) -> float:
         return 1 - float(np.sum((target - scores) ** 2)) / spread
 
+    steps = steps_of(LONG_STEPS, rows.n_shown)
+    most = round(SMOOTH_TREES * LONG_STEPS / steps)
     trees = folds.grow(
         "regression", value, what="imitating the old ranker", label=target,
-        most=min(SMOOTH_TREES, folds.options.n_trees), patience=PATIENCE,
-        params=small_trees(folds.params, LONG_STEPS),
+        most=min(most, folds.options.n_trees), patience=PATIENCE,
+        params=small_trees(folds.params, steps),
     )  # fmt: skip
     length = np.sqrt(spread * max(float(np.sum(trees.scores**2)), 1e-12))
     return trees, max(0.0, float(target @ trees.scores) / length)
