@@ -22,7 +22,7 @@ from scipy.optimize import minimize_scalar
 import untilt as ut
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "expedia.py"
-SEEDS, TREES, RESAMPLES = 3, 100, 2000
+SEEDS, TREES, RESAMPLES = 5, 100, 2000
 AGAINST = "LambdaMART, raw clicks"
 LGB = {
     "learning_rate": 0.05, "num_leaves": 31, "num_threads": 1, "verbosity": -1,
