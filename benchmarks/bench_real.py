@@ -51,7 +51,7 @@ def advice(logs: dict[str, ut.ClickLog]) -> list[dict[str, str]]:
     steps = {name: ut.audit(log).next_step for name, log in logs.items()}
     return [
         {"log": name, "rule": step.rule, "estimator": step.method or "none",
-         "command": f"`{step.command}`" if step.command else "", "why": str(step.fact)}
+         "command": f"`{step.command}`" if step.command else ""}
         for name, step in steps.items()
     ]  # fmt: skip
 

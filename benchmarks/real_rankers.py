@@ -22,7 +22,7 @@ from scipy.optimize import minimize_scalar
 import untilt as ut
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "expedia.py"
-SEEDS, TREES, RESAMPLES = 3, 100, 2000
+SEEDS, TREES, RESAMPLES = 5, 100, 2000
 AGAINST = "LambdaMART, raw clicks"
 LGB = {
     "learning_rate": 0.05, "num_leaves": 31, "num_threads": 1, "verbosity": -1,
@@ -116,12 +116,14 @@ def ours(log: ut.ClickLog, curves: dict[str, Any], seed: int) -> dict[str, Calla
 
 
 def parts_of(log: ut.ClickLog, scores: Any, eta: float) -> np.ndarray:
-    """(searches, 2): numerator and denominator of the value."""
-    found = np.zeros((log.n_lists, 2))
+    """(searches, 4): numerator and denominator of the value, then of clicks without weights."""
+    found = np.zeros((log.n_lists, 4))
     for i, (a, b) in enumerate(zip(log.indptr, log.indptr[1:], strict=False)):
         weight = log.label[a:b] * log.position[a:b] ** eta
         rank = 1 + np.argsort(np.argsort(-scores[log.document[a:b]], kind="stable"))
-        found[i] = weight @ np.where(rank <= 10, 1 / np.log2(1 + rank), 0), weight.sum()
+        gain = np.where(rank <= 10, 1 / np.log2(1 + rank), 0)
+        plain = log.label[a:b]
+        found[i] = weight @ gain, weight.sum(), plain @ gain, plain.sum()
     return found
 
 
@@ -165,22 +167,29 @@ def rankers(data: Path, seed: int) -> dict[str, Any]:
 def _values(sums: dict[str, list[np.ndarray]], seed: int) -> list[dict[str, Any]]:
     n = len(next(iter(sums.values()))[0])
     weight = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLES)
-    drawn, value, spread = {}, {}, {}
-    for name, each in sums.items():
-        mean = np.mean(each, axis=0)
-        total = weight @ mean
-        drawn[name], value[name] = total[:, 0] / total[:, 1], mean[:, 0].sum() / mean[:, 1].sum()
-        spread[name] = float(np.std([one[:, 0].sum() / one[:, 1].sum() for one in each]))
+    means = {name: np.mean(each, axis=0) for name, each in sums.items()}
+    total = {name: weight @ mean for name, mean in means.items()}
     rows = []
-    for name in sums:
-        low, high = np.quantile(drawn[name], [0.025, 0.975])
-        gap = drawn[name] - drawn[AGAINST]
-        ends = np.quantile(gap, [0.025, 0.975])
+    for name, each in sums.items():
+        value = _ratio(means[name].sum(axis=0)[None], total[name], 0)
+        plain = [_ratio(means[k].sum(axis=0)[None], total[k], 2) for k in (name, AGAINST)]
+        raw = _ratio(means[AGAINST].sum(axis=0)[None], total[AGAINST], 0)
+        spread = np.std([one[:, 0].sum() / one[:, 1].sum() for one in each])
         rows.append(
-            {"ranker": name,
-             "value": {"value": float(value[name]), "low": float(low), "high": float(high)},
-             "minus raw": {"value": float(value[name] - value[AGAINST]),
-                           "low": float(ends[0]), "high": float(ends[1])},
-             "spread of seeds": spread[name]}
+            {"ranker": name, "value": _ends(*value),
+             "minus raw": _ends(value[0] - raw[0], value[1] - raw[1]),
+             "minus raw, clicks unweighted": _ends(
+                 plain[0][0] - plain[1][0], plain[0][1] - plain[1][1]
+             ),
+             "spread of seeds": float(spread)}
         )  # fmt: skip
     return sorted(rows, key=lambda row: -row["value"]["value"])
+
+
+def _ratio(mean: np.ndarray, drawn: np.ndarray, at: int) -> tuple[float, np.ndarray]:
+    return float(mean[0, at] / mean[0, at + 1]), drawn[:, at] / drawn[:, at + 1]
+
+
+def _ends(value: float, draws: np.ndarray) -> dict[str, float]:
+    low, high = np.quantile(draws, [0.025, 0.975])
+    return {"value": float(value), "low": float(low), "high": float(high)}

@@ -286,14 +286,16 @@ def real_table(part: str) -> str:
         rows = results["curves"][log]["rows"]
     elif name == "judgments":
         graded, later = results["judgments"]["grades"], results["judgments"]["later clicks"]
-        columns = {"graded pairs in order": graded["at least 20"], "later clicks": later["all"]}
-        rows = _score_rows(columns, "shown order")
+        rows = _score_rows(
+            ("graded pairs in order", graded["at least 20"], "shown order"),
+            ("later clicks", later["all"], "AllPairs, prior query"),
+        )
     elif name == "click-models":
         told = results["click models"][log]
-        columns = {
-            f"{kind}: {told[kind]['clicks']:,} clicks": told[kind] for kind in ("moved", "all")
-        }
-        rows = _score_rows(columns, "PBM")
+        rows = _score_rows(
+            *((f"{kind}: {told[kind]['clicks']:,} clicks", told[kind], "PBM") for kind in told
+              if kind != "refused")
+        )  # fmt: skip
     else:
         rows = results[name] if name in ("advice", "bandit") else results[name]["rows"]
     cells = [list(rows[0]), ["---"] * len(rows[0])]
@@ -301,25 +303,20 @@ def real_table(part: str) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in cells)
 
 
-def _score_rows(columns: dict[str, dict[str, Any]], against: str) -> list[dict[str, Any]]:
-    """A row for each score: its value, and its difference with a standard error."""
-    names = dict.fromkeys(name for each in columns.values() for name in each["scores"])
-    return [
-        {"": name, **{
-            head.format(title): cell
-            for title, each in columns.items()
-            for head, cell in _score_cells(each["scores"].get(name), against)
-        }}
-        for name in names
-    ]  # fmt: skip
-
-
-def _score_cells(score: dict[str, float] | None, against: str) -> list[tuple[str, str]]:
-    if score is None:
-        return [("{}", ""), (f"{{}}, minus {against}", "")]
-    digits = 3 if abs(score["value"]) < 1 else 1
-    gap = f"{score['gap']:+.{digits}f} +- {score['gap_error']:.{digits}f}"
-    return [("{}", f"{score['value']:.{digits}f}"), (f"{{}}, minus {against}", gap)]
+def _score_rows(*columns: tuple[str, dict[str, Any], str]) -> list[dict[str, str]]:
+    """A row for each score: its value, and its difference to one of them with a standard error."""
+    names = dict.fromkeys(name for _, each, _ in columns for name in each["scores"])
+    rows: list[dict[str, str]] = [{"": name} for name in names]
+    for row, name in zip(rows, names, strict=True):
+        for title, each, against in columns:
+            row[title] = row[f"{title}, minus {against}"] = ""
+            if name in each["scores"]:
+                score = each["scores"][name]
+                digits = 3 if abs(score["value"]) < 1 else 1
+                gap, error = score["gap"], score["gap_error"]
+                row[title] = f"{score['value']:.{digits}f}"
+                row[f"{title}, minus {against}"] = f"{gap:+.{digits}f} +- {error:.{digits}f}"
+    return rows
 
 
 def _real_cell(value: Any) -> str:

@@ -137,3 +137,9 @@ def test_nothing_moves():
     found = ut.click_judgments(still.log, curve)
     agreement = np.corrcoef(found.relevance, still.truth[found.doc_id])[0, 1]
     assert agreement > 0.8
+
+
+def test_features_that_change_do_not_split_documents(with_versions):
+    log = ranked_log(queries=20).log
+    split = joint_curve(with_versions(log)).examination
+    assert split == pytest.approx(joint_curve(log).examination)

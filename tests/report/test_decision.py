@@ -160,6 +160,14 @@ def test_warnings_of_all_parts_the_gravest_first_none_twice(decision):
     assert told[-1] == "general.text"
 
 
+def test_a_finding_inside_another_is_told_once(decision):
+    finding = warning("run.bias-from-all-queries", "bias from all queries")()
+    doubt = serious("estimate.bias-doubted", "the bias itself says: {doubt}")(doubt=finding)
+    told = codes(replace(decision, bias=replace(decision.bias, warnings=(finding, doubt))).warnings)
+    assert "estimate.bias-doubted" in told
+    assert "run.bias-from-all-queries" not in told
+
+
 def test_a_decision_from_estimates_of_ones_own():
     judged = ut.make_judged(n_queries=40, n_features=5, seed=0)
     log = ut.simulate(judged, "harvest", n_sessions=2000, seed=0).log

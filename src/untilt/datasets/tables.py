@@ -7,6 +7,7 @@ import duckdb
 
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
+from untilt.data.read.columns import SHUFFLED
 from untilt.data.read.database import literal, translated_errors
 from untilt.data.read.read_log import read_log
 from untilt.datasets.pages import PathLike
@@ -21,7 +22,7 @@ EXPEDIA_FEATURES = (
     "orig_destination_distance", "comp*_rate", "comp*_inv", "comp*_rate_percent_diff",
 )  # fmt: skip
 SLOT_COLUMNS = ("timestamp", "item_id", "position", "click", "propensity_score")
-POLICIES = {"random": "shuffle", "bts": "bts"}
+POLICIES = {"random": SHUFFLED, "bts": "bts"}
 
 
 def read_expedia(

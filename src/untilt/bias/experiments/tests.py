@@ -114,8 +114,8 @@ SWAP_FEATURE = serious(
 )
 SHUFFLE_CLICKED_ONLY = note(
     "bias.shuffle-clicked-only",
-    "nearly every shuffled session has a click, others were left out: tested for large departures "
-    "alone",
+    "nearly every shuffled session has a click and others were left out, which makes p-values "
+    "small: only departures of 0.1 or more count",
 )()
 
 # What a test says: a fact where it failed, its name, and the p-value.
