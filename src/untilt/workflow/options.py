@@ -143,7 +143,8 @@ class RunSettings(LevelOptions, JudgingOptions, OldScoreOptions, DocumentOptions
         Option(
             "A candidate to try; may be repeated. A table or objective on trees "
             "({weighting|objective}), or a ranker by its name ({ranker}). Raw clicks are always "
-            "tried; beside them auto where none is named (balanced for labels that are no clicks).",
+            "tried; where none is named, the usual one too: auto, or balanced where the label is "
+            "no click.",
             metavar="NAME", must=_NAMES,
         ),
     ] = "usual"  # fmt: skip
