@@ -135,6 +135,7 @@ from untilt.rankers.trees.lambdamart import LambdaMART as LambdaMART
 from untilt.rankers.trees.lambdamart import Trees as Trees
 from untilt.rankers.trees.objectives import Lambdas as Lambdas
 from untilt.rankers.trees.own_pipeline import catboost_pool as catboost_pool
+from untilt.rankers.trees.own_pipeline import click_objective as click_objective
 from untilt.rankers.trees.own_pipeline import lightgbm_dataset as lightgbm_dataset
 from untilt.rankers.trees.own_pipeline import lightgbm_objective as lightgbm_objective
 from untilt.rankers.trees.own_pipeline import objective as objective

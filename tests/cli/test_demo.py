@@ -41,7 +41,7 @@ def test_what_clicks_promise_labels_confirm(demo):
     value = {name: entry["value"] for name, entry in found["quality"].items()}
     assert list(value) == [
         *("random order", "a logged order", "raw clicks"),
-        *("balanced", "auto", "linear", "labels"),
+        *("auto", "labels"),
     ]
     assert found["verdict"] == "better"
     assert found["answer"]["interval"]["low"] > 0

@@ -150,9 +150,7 @@ def make_plan(data: Data, bias: PositionBias, options: RunOptions, *, spent: flo
     return plan_within(wanted, speed, left, limit=options.time_limit)
 
 
-def for_label(
-    method: tuple[str, ...], log: ClickLog
-) -> tuple[tuple[str, ...], tuple[Fact, ...]]:
+def for_label(method: tuple[str, ...], log: ClickLog) -> tuple[tuple[str, ...], tuple[Fact, ...]]:
     """The candidates that can learn from this label, and why they are others than those given.
 
     `Balanced` takes the place of the stacked learner where the label is no click.

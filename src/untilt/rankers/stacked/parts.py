@@ -46,7 +46,7 @@ MOST_UNSHOWN = 40
 LEAVES, STEPS, LONG_STEPS = 8, 2, 4
 # Above so many shown documents steps grow with their root, as the noise of a leaf falls with it, up
 # to the longest: PART_TREES of the short ones would end before held-out clicks do.
-STEADY, LONGEST = 10_000, 8
+STEADY, LONGEST = 5_000, 8
 PART_TREES = 300  # the most of each part, where no number is given
 SMOOTH_TREES = 80  # the most of pi
 # Held-out clicks of 70 queries differ by 1 to 3 nats between 0 and 30 trees, which chooses nothing.
