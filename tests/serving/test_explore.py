@@ -10,7 +10,7 @@ from sklearn.isotonic import IsotonicRegression
 import untilt as ut
 from untilt.errors import OptionError
 from untilt.serving.explore import fit_relevance, parse_exploration
-from untilt.serving.shared import SessionTable
+from untilt.serving.shared import Counters, SessionTable
 
 KINDS = ("swap-adjacent:0.2", "pivot:0.3:4", "shuffle-top-3:0.25", "swaps:1-2=0.1,2-5=0.2")
 
@@ -187,6 +187,36 @@ def test_a_list_takes_no_part_where_the_table_cannot_be_used(tmp_path, monkeypat
     now[0] = 1.8e9
     assert table.takes_part("now", ("q",))
     table.close()
+
+
+def test_counters_lose_nothing_where_their_file_cannot_be_used(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+    one, other = (Counters(tmp_path / "counters", ["base"]) for _ in range(2))
+    (file,) = tmp_path.iterdir()
+
+    def told(counters):
+        return f'path="/rank",status="200"}} {counters}\n'
+
+    with file.open("rb") as reader:
+        fcntl.flock(reader, fcntl.LOCK_SH)
+        one.request("/rank", 200)
+        assert told(1) in one.text([])
+        assert told(1) not in other.text([])
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("untilt.serving.shared.write_at", full)
+        one.request("/rank", 200)
+    other.request("/rank", 200)
+    assert told(3) in one.text([])
+    assert told(3) in other.text([])
+    one.close()
+    other.close()
+    later = Counters(tmp_path / "counters", ["base"])  # counters never fall
+    assert told(3) in later.text([])
+    later.close()
 
 
 def test_a_plan_is_an_exploration():

@@ -119,7 +119,7 @@ def solve_laplacian(curvature: FloatArray, b: FloatArray) -> FloatArray:
 
 def _solved(curvature: FloatArray, b: FloatArray) -> FloatArray:
     try:
-        return np.linalg.solve(_laplacian(curvature), b)
+        return np.asarray(np.linalg.solve(_laplacian(curvature), b), float)
     except np.linalg.LinAlgError as error:
         raise IdentifiabilityError(
             "some positions have so many more clicks than others that rounding hides the others, "
