@@ -62,7 +62,7 @@ def test_one_row_at_position_30_000_changes_nothing_but_its_own_row():
 def test_one_row_at_the_deepest_position_costs_little():
     log = log_of(6, 40, 10, deep=DEEPEST)
     assert log.depth == DEEPEST
-    found, peak = peak_of(lambda: ut.audit(log))
+    found, peak = peak_of(lambda: ut.audit(log, depth=DEEPEST))
     # A few tables of 8 MB.
     assert peak < 200
     assert found.graph.depth == DEEPEST

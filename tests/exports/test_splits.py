@@ -28,9 +28,8 @@ from untilt.exports.format import Target, format_of
 from untilt.exports.forms import Forest, cuts, next32, read_json, text32
 from untilt.exports.solr import thresholds
 
-TREE_FORMATS = ("es-ltr", "opensearch", "solr", "vespa", "xgboost")
-if importlib.util.find_spec("onnxruntime"):
-    TREE_FORMATS += ("onnx",)
+TREE_FORMATS = ["es-ltr", "opensearch", "solr", "vespa", "xgboost"]
+TREE_FORMATS += ["onnx"] if importlib.util.find_spec("onnxruntime") else []
 SIZES = st.sampled_from([1e-30, 1e-12, 1e-7, 1e-3, 1.0, 1e3])
 THRESHOLDS = st.one_of(
     st.builds(lambda x, size: x * size, st.floats(-4, 4), SIZES),

@@ -32,7 +32,7 @@ NO_NEGATIVE_FEATURES = note(
 LINEAR_WINDOW = warning(
     "export.linear-window",
     "a linear model may give scores below 0, and documents beyond window_size have the score 0: "
-    "keep from + size at most window_size",
+    "they come first where from + size is larger than window_size",
 )()
 MISSING_SINCE = warning(
     "export.missing-since",

@@ -360,7 +360,8 @@ def _without_bad_rows(
             f"{what} contradicts itself: read twice, it does not give the same rows. The file is "
             f"damaged or was changed while it was read. Write it anew."
         )
-    refused = ReadReport(what, n_rows, 0, examined.bad, ignored, notes=source.notes)
+    known = (*examined.notes, *source.notes)
+    refused = ReadReport(what, n_rows, 0, examined.bad, ignored, notes=known)
     refuses = request.on_bad == "raise" and bool(examined.bad)
     if refuses or (refused.counts_from_zero and request.positions_from is None):
         raise BadRowsError(refused.error_text())

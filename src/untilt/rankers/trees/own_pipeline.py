@@ -117,6 +117,10 @@ def lightgbm_objective(
     return RowObjective(weighting, positions, options, counts)
 
 
+class _Rows(SimpleNamespace):
+    """Labels and group sizes of arrays, as a data set has them."""
+
+
 class RowObjective(LikeAFunction):
     """A call (scores, data) -> (gradient, hessian) that learns from the labels of that data.
 
@@ -134,7 +138,7 @@ class RowObjective(LikeAFunction):
         self.weighting, self.positions, self.options = weighting, positions, options
         self.counts = counts
         self._data: Any = None
-        self._arrays: SimpleNamespace | None = None
+        self._arrays: _Rows | None = None
         self._objective: PairTreeObjective | None = None
 
     def __call__(
@@ -157,15 +161,16 @@ class RowObjective(LikeAFunction):
             self._objective = objective(log, self.weighting, **self.options)
         return self._objective(np.asarray(scores, dtype=float).ravel())
 
-    def _rows(self, labels: FloatArray, sizes: Any) -> SimpleNamespace:
+    def _rows(self, labels: FloatArray, sizes: Any) -> _Rows:
         """Labels and sizes as a data set; that of the last call where they are the same."""
         known = self._arrays
         if known is None or not all(
             map(np.array_equal, (known.label, known.group), (labels, sizes))
         ):
             label, group = np.array(labels), sizes
-            known = SimpleNamespace(label=label, group=group, get_label=lambda: label,
-                                    get_group=lambda: group)  # fmt: skip
+            known = _Rows(
+                label=label, group=group, get_label=lambda: label, get_group=lambda: group
+            )
             self._arrays = known
         return known
 
