@@ -253,8 +253,8 @@ def clickmodels(
 ) -> None:
     """Compare click models on held-out sessions.
 
-    Tests whether a curve over positions describes how people look at the pages, or whether clicks and
-    documents above matter too. Lower perplexity is better: 1 is perfect, 2 is a coin toss.
+    Tests whether a curve over positions describes how people look at the pages, or whether clicks
+    and documents above matter too. Lower perplexity is better: 1 is perfect, 2 is a coin toss.
 
     Example: [bold]untilt clickmodels clicks.parquet --split time --plot models.html[/bold]
     """

@@ -311,9 +311,9 @@ def sensitivity_section(
         "amount that is the same for every log, and computes the difference again. "
     )
     text += (
-        f"Within these ranges the answer can turn: {', '.join(e.title.lower() for e in turning)}."
+        f"These flip the answer within their range: {', '.join(e.title.lower() for e in turning)}."
         if turning
-        else "Within these ranges none flips the answer."
+        else "Within these ranges, none flips the answer."
     )
     said = (each for each in found if each.flips_at is not None or each.name == "attention")
     notes = tuple(each.answer for each in said)
