@@ -308,7 +308,8 @@ def sensitivity_section(
     turning = found.turning
     text = (
         "The interval covers chance, not a wrong model. Each line changes one assumption by an "
-        "amount that is the same for every log, and computes the difference again. "
+        "amount that is the same for every log, and computes the difference again. The answer "
+        "flips if the difference changes its sign. "
     )
     text += (
         f"These flip the answer within their range: {', '.join(e.title.lower() for e in turning)}."
