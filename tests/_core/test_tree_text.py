@@ -203,7 +203,7 @@ def test_what_would_crash_it_is_refused(texts, number):
     name, edit = ATTACKS[number]
     edited = edit(texts[name])
     assert edited != texts[name]
-    with pytest.raises(FileFormatError, match="its tree model is none that LightGBM wrote"):
+    with pytest.raises(FileFormatError, match="LightGBM did not write its tree model"):
         check_tree_model(edited)
 
 

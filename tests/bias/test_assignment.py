@@ -95,7 +95,7 @@ def test_a_log_without_rankers(log):
     bare = replace(log, ranker=None, ranker_names=())
     assert shuffled_lists(bare, lambda name: True).all()
     for find in (shuffled_lists, swapped_lists):
-        with pytest.raises(OptionError, match=r"does not say which lists .* columns="):
+        with pytest.raises(OptionError, match=r"does not name the lists .* columns="):
             find(bare, None)
 
 

@@ -95,7 +95,7 @@ def test_people_read_sentences(folder):
     result = run(folder / "log.csv", "--documents", folder / "documents.csv")
     text = " ".join(result.stdout.split())
     assert "33.3% of the sessions have no click." in text
-    assert "Nobody clicked at positions 2..4" in text
+    assert "There are no clicks at positions 2..4" in text
     assert "Lists come from 2 rankers" in text
     assert "Features with a single value: currency." in text
 

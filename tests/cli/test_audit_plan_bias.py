@@ -270,7 +270,9 @@ def test_a_plan_ends_where_nobody_clicked_and_compares_what_can_be_compared(tmp_
     found = facts("plan", tmp_path / "log.csv")
     assert len(found["notes"]) == 2 + len(facts("plan", "--rates", "0.2,0.2,0.2")["notes"])
     assert [swap["lower"] for swap in found["swaps"]] == [2, 3]
-    assert "nobody clicked at position 4" in refused("plan", tmp_path / "log.csv", "--depth", "5")
+    assert "there are no clicks at position 4" in refused(
+        "plan", tmp_path / "log.csv", "--depth", "5"
+    )
 
 
 def test_bounds_where_nothing_joins_the_positions(logs, tmp_path):

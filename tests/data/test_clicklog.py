@@ -256,7 +256,7 @@ ROWS = [
     ),
     (
         {"position": [1, 2, 1, 2, 4, 2, 4]},
-        r"a position stands twice in a session: 1 rows, first in list 2 \(query 'socks'\) "
+        r"a position occurs twice in a session: 1 rows, first in list 2 \(query 'socks'\) "
         "at position 4. Fix: each position shows one document",
     ),
 ]  # fmt: skip

@@ -164,7 +164,7 @@ def test_what_cannot_be_asked(small, options, said):
 
 
 def test_a_log_must_name_its_rankers(small):
-    with pytest.raises(OptionError, match="does not say which ranker made a list"):
+    with pytest.raises(OptionError, match="does not name the ranker of a list"):
         first_clicks(replace(small, ranker=None, ranker_names=()), "new", "old")
     apart = ab_log(np.ones((2, DEPTH)), [0, 1], [0, 1])
     with pytest.raises(OptionError, match="no query in common"):

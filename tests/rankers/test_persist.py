@@ -257,7 +257,7 @@ def test_resealing_nothing_changes_nothing(saved, tmp_path, made):
         (setter("state", "weights_", value={"$code": "1"}), r"it holds '\$code', which this"),
         (
             setter("state", "weights_", value={"$type": "LinearRanker", "fields": {}}),
-            "a LinearRanker cannot stand inside a saved ranker",
+            "a LinearRanker cannot be part of a saved ranker",
         ),
         (
             setter("state", "bias_", value={"$type": "PositionBias", "fields": {}}),
@@ -294,7 +294,7 @@ def test_a_broken_tree_model_is_refused(made, tmp_path):
     LambdaMART(**TREES).fit(made.log).save(tmp_path / "trees.untilt")
     saved = (tmp_path / "trees.untilt").read_bytes()
     assert loading(tmp_path, resealed(saved)).n_trees_ == 5
-    with pytest.raises(FileFormatError, match="its tree model is none that LightGBM wrote"):
+    with pytest.raises(FileFormatError, match="LightGBM did not write its tree model"):
         loading(tmp_path, resealed(saved, **{"model.txt": b"nothing of the kind"}))
 
 

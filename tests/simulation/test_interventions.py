@@ -107,7 +107,7 @@ def test_a_share_of_nothing_or_everything(judged, scores):
         (protocols.Swap(pivot=11), "pivot must be one of the positions 1..10"),
         (protocols.Swap(depth=1), "nothing to swap"),
         (protocols.Swap(reach=1, adjacent=True), "nothing to swap"),
-        (protocols.Swap(clicks=protocols.Shuffle()), "without an intervention of its own"),
+        (protocols.Swap(clicks=protocols.Shuffle()), "has no intervention"),
         (protocols.Shuffle(top=1), "top must be at least 2"),
         (protocols.Shuffle(share=-0.1), "share must lie between 0 and 1"),
         (protocols.Harvest(traffic=(1, 2)), "for each of the 3 rankers"),

@@ -189,5 +189,5 @@ def test_a_thin_log_gets_no_verdict_and_says_what_is_missing(judged, tmp_path):
     assert answer.verdict == "cannot tell"
     assert all(reason.severity == "serious" for reason in answer.reasons)
     assert {"run.floor-clicks", "run.floor-queries"} & set(codes(answer.reasons))
-    assert repr(found).startswith("RunResult(cannot tell whether")
+    assert repr(found).startswith("RunResult(undecided whether")
     assert "Cannot tell" in (found.folder / "report.html").read_text(encoding="utf-8")

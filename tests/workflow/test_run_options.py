@@ -126,7 +126,7 @@ def test_unknown_keys_and_broken_files(tmp_path):
     with pytest.raises(OptionError, match=r"unknown key 'tree'\. Did you mean 'trees'"):
         read_config(path)
     path.write_text("trees: 3\n")
-    with pytest.raises(FileFormatError, match="is no TOML"):
+    with pytest.raises(FileFormatError, match="is not TOML"):
         read_config(path)
 
 
@@ -235,5 +235,5 @@ def test_any_value_of_an_option_is_taken_or_refused(name, tmp_path):
 def test_a_damaged_file_of_options_is_refused(text, tmp_path):
     path = tmp_path / "run.toml"
     path.write_text(text, encoding="latin-1")
-    with pytest.raises(FileFormatError, match=r"run\.toml is no TOML"):
+    with pytest.raises(FileFormatError, match=r"run\.toml is not TOML"):
         read_config(path)

@@ -61,9 +61,7 @@ def identifiers(values: npt.ArrayLike) -> AnyArray:
     """Ids of queries, documents or rankers: int64 where they are whole numbers, else text."""
     array = _as_array(values)
     if array.ndim != 1:
-        raise ShapeError(
-            f"ids must stand in one list. Got an array of shape {array.shape} instead."
-        )
+        raise ShapeError(f"ids must be one flat list. Got an array of shape {array.shape} instead.")
     if array.dtype.kind in "iu" and np.can_cast(array.dtype, np.int64):
         return frozen(values, np.int64)
     members = array.tolist()

@@ -24,7 +24,7 @@ def refuse_inputs(written: Iterable[str | os.PathLike[str]], read: Iterable[obje
     places = [os.fspath(each) for each in written]
     for one, other in combinations(places, 2):
         if _same(one, other):
-            raise OptionError(f"{one} is to hold two results. Give each a name of its own.")
+            raise OptionError(f"{one} is to hold two results. Give each its own name.")
     for source in _files(read):
         for place in places:
             reason = _clash(place, source)

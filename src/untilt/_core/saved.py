@@ -328,7 +328,7 @@ class Decoder(TaggedDecoder):
     def _type(self, value: dict[str, Any]) -> Any:
         cls = known_class(value["$type"])
         if not is_storable(cls):
-            raise FileFormatError(f"a {cls.__name__} cannot stand inside a saved ranker.")
+            raise FileFormatError(f"a {cls.__name__} cannot be part of a saved ranker.")
         if _makes_itself(cls):
             return codec.from_plain(cls, value["fields"], where=f"its {cls.__name__}")
         fields = {name: self.decode(entry) for name, entry in value["fields"].items()}
@@ -345,7 +345,7 @@ class Decoder(TaggedDecoder):
         except lightgbm.basic.LightGBMError as error:
             raise FileFormatError(
                 f"its tree model cannot be read by LightGBM {lightgbm.__version__} ({error}). "
-                "The version that wrote it stands in untilt.json inside the file."
+                "The version that wrote it is in untilt.json inside the file."
             ) from error
 
     def _texts(self, value: dict[str, Any]) -> AnyArray:

@@ -197,7 +197,7 @@ def locked(path: Path) -> Iterator[None]:
         if not taken:
             raise OptionError(
                 f"another run works in {path.parent.parent}{_holder(path)}. Wait for it or stop "
-                "it; a second one needs a folder of its own."
+                "it; a second one needs its own folder."
             )
         file.truncate(0)
         json.dump(

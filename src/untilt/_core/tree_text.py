@@ -70,7 +70,7 @@ def check_tree_model(text: str) -> None:
         try:
             _check_tree(tree, number, n_features)
         except FileFormatError as error:
-            raise FileFormatError(f"{error} It stands in tree {number}.") from None
+            raise FileFormatError(f"{error} It is in tree {number}.") from None
     _check_tail(tail.split("\n"))
 
 
@@ -254,4 +254,4 @@ def _numbers(text: str, size: int, name: str, *, finite: bool = False) -> list[f
 
 
 def _refusal(found: str) -> FileFormatError:
-    return FileFormatError(f"its tree model is none that LightGBM wrote: it has {found}.")
+    return FileFormatError(f"LightGBM did not write its tree model: it has {found}.")

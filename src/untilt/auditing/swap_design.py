@@ -161,7 +161,7 @@ def _from_log(log: ClickLog, depth: int | None) -> Traffic:
     if len(empty):
         k = int(empty[0]) + 1
         raise OptionError(
-            f"nobody clicked at position {k} in this log, so no number of sessions can "
+            f"there are no clicks at position {k} in this log, so no number of sessions can "
             f"be promised for it. Plan fewer positions: ⟦depth={k - 1}⟧."
         )
     asked, queries = np.unique(np.bincount(log.query, weights=log.sessions), return_counts=True)

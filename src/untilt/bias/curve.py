@@ -593,7 +593,7 @@ def _checked_examination(examination: npt.ArrayLike) -> FloatArray:
         worst = int(np.argmin(np.where(np.isfinite(theta), theta, -np.inf)))
         raise OptionError(
             f"examination must be above 0 everywhere. Got {theta[worst]} at position "
-            f"{worst + 1}. A position nobody examines cannot be corrected: cut the log."
+            f"{worst + 1}. A position that is never examined cannot be corrected: cut the log."
         )
     return theta
 

@@ -161,9 +161,8 @@ def smooth_grid(bias: PositionBias) -> PositionBias:
     check_shapeable(bias, "a grid needs at least two cells")
     if bias.std_error is None:
         raise OptionError(
-            "this curve has no standard errors, so that nothing says how far its "
-            "cells may be drawn towards their neighbours. Use an estimate that has "
-            "them, such as ⟦ut.AllPairs()⟧."
+            "this curve has no standard errors, so the amount of smoothing is unknown. Use an "
+            "estimate that has them, such as ⟦ut.AllPairs()⟧."
         )
     z, V = log_ratios(bias)
     L = _laplacian(layout, bias.depth)[1:, 1:]
@@ -454,8 +453,8 @@ def compare(first: PositionBias, second: PositionBias, *, level: float = 0.95) -
     check_level(level)
     if first.is_known and second.is_known:
         raise OptionError(
-            "both curves are given without standard errors, so no test can tell chance from a "
-            "difference. Compare an estimate with a given curve, or two estimates."
+            "both curves are given without standard errors, so their difference cannot be "
+            "tested. Compare an estimate with a given curve, or two estimates."
         )
     for each in (first, second):
         if each.estimated and each.std_error is None:

@@ -146,7 +146,7 @@ def check_clicks(log: ClickLog, method: str) -> None:
         )
     if not log.label.any():
         raise IdentifiabilityError(
-            f"nobody clicked in this log ({log.n_sessions:,} sessions): ⟦{method}⟧ has nothing to "
+            f"this log has no clicks ({log.n_sessions:,} sessions): ⟦{method}⟧ has nothing to "
             "learn from. Check which column holds the clicks."
         )
     check_shown(log)

@@ -68,25 +68,17 @@ def audit(
     out.record(**audited.to_dict(said=out.said))
     out.show(without(audited.view(), "audit.in-python"))
     if plot is not None:
-        _draw(out, audited, plot)
+        out.draw(plot, lambda: _graph(audited))
 
 
-def _draw(out: Output, audited: "Audit", path: Path) -> None:
+def _graph(audited: "Audit") -> Any:
     from untilt.charts.graph import graph_chart, graph_notes
-    from untilt.charts.theme import finished, save_chart
+    from untilt.charts.theme import finished
 
-    with progress("drawing"):
-        rates = audited.click_rates
-        graph = audited.graph.top(rates.drawn_depth)
-        cut = [] if rates.not_drawn is None else [rates.not_drawn]
-        chart = finished(
-            graph_chart(graph),
-            title="Which positions can be compared",
-            subtitle=[*graph_notes(graph), *cut],
-        )
-        save_chart(chart, path)
-    out.record(plot=path)
-    out.say(f"\nDrawn: {path}")
+    rates = audited.click_rates
+    graph = audited.graph.top(rates.drawn_depth)
+    notes = [*graph_notes(graph), *([] if rates.not_drawn is None else [rates.not_drawn])]
+    return finished(graph_chart(graph), title="Which positions can be compared", subtitle=notes)
 
 
 # `untilt plan`: how many swapped sessions an interval of some width needs, and what they cost.

@@ -101,7 +101,7 @@ def bias(
         output.record(out=out)
         output.say(f"\nWritten: {out}")
     if plot is not None:
-        _draw(output, found, clicks, plot, by_context)
+        output.draw(plot, lambda: found.plot(_beside(found, clicks, by_context)))
 
 
 def _check_context(method: str, context: list[str] | None) -> None:
@@ -215,29 +215,19 @@ def _by_context(out: Output, estimator: Any) -> "dict[str, PositionBias]":
     return {name: curve for name, (_, curve) in examples.items()}
 
 
-def _draw(
-    out: Output,
-    found: "PositionBias",
-    log: "ClickLog",
-    path: Path,
-    by_context: "dict[str, PositionBias]",
-) -> None:
-    """The curve beside those by context, or the click rate, which is what it would be taken for."""
+def _beside(
+    found: "PositionBias", log: "ClickLog", by_context: "dict[str, PositionBias]"
+) -> "dict[str, PositionBias]":
+    """What the curve is drawn beside: those by context, or the click rate."""
     from untilt.bias.curve import PositionBias
-    from untilt.charts.theme import save_chart
 
     rate = log.ctr_by_position().rate[: found.known_depth]
-    others = dict(by_context)
-    if not others and (rate > 0).all():
-        others["click rate"] = PositionBias(rate / rate[0], method="click rate")
-    with progress("drawing"):
-        save_chart(found.plot(others), path)
-    out.record(plot=path)
-    out.say(f"\nDrawn: {path}")
+    if by_context or not (rate > 0).all():
+        return by_context
+    return {"click rate": PositionBias(rate / rate[0], method="click rate")}
 
 
 SplitBy = Literal["session", "time"]
-
 Unit = Literal["auto", "query", "session"]
 
 
@@ -263,8 +253,8 @@ def clickmodels(
 ) -> None:
     """Compare click models on held-out sessions.
 
-    Tests whether a curve over positions describes how people look at the pages, or whether clicks and
-    documents above matter too. Lower perplexity is better: 1 is perfect, 2 is a coin toss.
+    Tests whether a curve over positions describes how people look at the pages, or whether clicks
+    and documents above matter too. Lower perplexity is better: 1 is perfect, 2 is a coin toss.
 
     Example: [bold]untilt clickmodels clicks.parquet --split time --plot models.html[/bold]
     """
@@ -277,7 +267,9 @@ def clickmodels(
     comparison = _compare(out, read, model, train, split, by=intervals, n_draws=draws, seed=seed)
     _report_models(out, comparison)
     if plot is not None:
-        _draw_models(out, comparison, plot)
+        from untilt.clickmodels.compare import perplexity_chart
+
+        out.draw(plot, lambda: perplexity_chart(comparison))
 
 
 def _compare(
@@ -346,12 +338,3 @@ def _measured_record(figure: "Measured | None") -> dict[str, float] | None:
     if figure is None:
         return None
     return {"value": figure.value, "low": figure.interval.low, "high": figure.interval.high}
-
-
-def _draw_models(out: Output, comparison: "ModelComparison", path: Path) -> None:
-    from untilt.charts.theme import save_chart
-    from untilt.clickmodels.compare import perplexity_chart
-
-    save_chart(perplexity_chart(comparison), path)
-    out.record(plot=path)
-    out.say(f"chart: {path}")

@@ -23,7 +23,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from untilt._core.progress import showing_progress
+from untilt._core.progress import progress, showing_progress
 from untilt._core.words import sentence
 from untilt.cli.wording import current_voice
 from untilt.errors import safe_text
@@ -156,6 +156,16 @@ class Output:
     def command(self, command: str) -> None:
         """A command on a line of its own, never broken: people paste it."""
         self._people.print(Text(" " * 3 * INDENT + command), soft_wrap=True)
+
+    def draw(
+        self, path: Path, chart: Callable[[], Any], words: str = "Drawn", key: str = "plot"
+    ) -> None:
+        """Write the chart, and where it is."""
+        from untilt.charts.theme import save_chart
+
+        with progress("drawing"):
+            self.record(**{key: save_chart(chart(), path)})
+        self.path(words, path)
 
     def detail(self, text: str) -> None:
         """What only -v shows, with the seconds since the start."""

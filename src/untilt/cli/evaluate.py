@@ -235,10 +235,7 @@ def _report_sensitivity(
         return
     out.show(found.view())
     if path is not None:
-        from untilt.charts.theme import save_chart
-
-        out.record(sensitivity_plot=save_chart(found.plot(), path))
-        out.say(f"Sensitivity: {path}")
+        out.draw(path, found.plot, "Sensitivity", "sensitivity_plot")
 
 
 def _by_labels(
@@ -267,7 +264,7 @@ def draw_estimates(
 ) -> None:
     """A chart of the systems by name, with their intervals."""
     from untilt.charts.intervals import Bar, intervals_chart
-    from untilt.charts.theme import finished, save_chart
+    from untilt.charts.theme import finished
 
     entries = [estimates[name] for name in names]
     chart = intervals_chart(
@@ -275,18 +272,16 @@ def draw_estimates(
         value_title=f"{estimates.metric} per session",
     )
     subtitle = f"by {estimates.evaluator}; {estimates.level:.0%} intervals, clustered by query"
-    out.record(plot=save_chart(finished(chart, title=title, subtitle=subtitle), path))
-    out.say(f"Chart: {path}")
+    out.draw(path, lambda: finished(chart, title=title, subtitle=subtitle))
 
 
 def _draw_clips(
     out: Output, log: Any, named: dict[str, Any], bias: Any, path: Path, options: dict[str, Any]
 ) -> None:
-    from untilt.charts.theme import save_chart
     from untilt.evaluation.clip_curve import clip_curve
 
     name = next((name for name in named if name != "shown"), "shown")
     curve = clip_curve(log, named[name], bias, **options)
-    save_chart(curve.plot(title=f"{name}: {curve.metric} by clip"), path)
-    out.record(clip_plot=path, best_clip=curve.best)
-    out.say(f"Clip curve of {name}: {path}; least estimated squared error at {curve.best:.3g}")
+    out.draw(path, lambda: curve.plot(title=f"{name}: {curve.metric} by clip"), "Clip", "clip_plot")
+    out.record(best_clip=curve.best)
+    out.say(f"Least estimated squared error of {name}: at a clip of {curve.best:.3g}")

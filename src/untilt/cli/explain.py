@@ -14,6 +14,7 @@ from untilt.cli.declared import argument
 from untilt.errors import OptionError, did_you_mean
 from untilt.facts import Sentence, Severity
 
+_PACKAGE = Path(str(untilt.__file__)).parent
 _TEXT = r'"(?:[^"\\]|\\.)*"'
 _KINDS = {"note": "it informs", "warning": "it weakens a result", "serious": "it may overturn one"}
 _WRITTEN = re.compile(
@@ -30,7 +31,9 @@ def explain(
 
     Example: [bold]untilt explain run.floor-clicks[/bold]
     """
-    sources = {path: path.read_text(encoding="utf8") for path in _sources()}
+    from untilt.report.floors import REMEDIES
+
+    sources = {path: path.read_text(encoding="utf8") for path in sorted(_PACKAGE.rglob("*.py"))}
     found = [each for path in sources for each in _sentences(path, sources[path], code or "")]
     if not found:
         known = {m[2] for text in sources.values() for m in _WRITTEN.finditer(text)}
@@ -49,19 +52,14 @@ def explain(
         output.heading(f"{sentence.code} ({sentence.severity}: {_KINDS[sentence.severity]})")
         output.say(f"  {_shown(sentence.template)}")
         output.say(f"  Found by {module}: {about}")
-    remedy = _remedy(str(code))
-    if remedy is not None:
-        output.record(remedy=remedy)
-        output.say(f"\nWhat to do: {_shown(remedy)}")
-
-
-def _sources() -> list[Path]:
-    return sorted(Path(str(untilt.__file__)).parent.rglob("*.py"))
+    if code in REMEDIES:
+        output.record(remedy=REMEDIES[code].template)
+        output.say(f"\nWhat to do: {_shown(REMEDIES[code].template)}")
 
 
 def _sentences(path: Path, text: str, code: str) -> Iterator[tuple[Sentence, str]]:
     """The sentences of a module whose code is this one, or begins with it and a dot or dash."""
-    parts = path.relative_to(Path(str(untilt.__file__)).parent.parent).with_suffix("").parts
+    parts = path.relative_to(_PACKAGE.parent).with_suffix("").parts
     module = ".".join(parts).removesuffix(".__init__")
     begins = [code[: m.start()] for m in re.finditer("[-]", code)]
     if not any(f'"{each}' in text for each in (code, *begins)) or "untilt.facts" not in text:
@@ -84,12 +82,6 @@ def _held(value: Any) -> Iterator[Sentence]:
             yield each
         elif isinstance(each, dict):
             yield from _held(each)
-
-
-def _remedy(code: str) -> str | None:
-    from untilt.report.floors import REMEDIES
-
-    return REMEDIES[code].template if code in REMEDIES else None
 
 
 def _shown(template: str) -> str:

@@ -565,7 +565,7 @@ def _check_rows(log: ClickLog) -> None:
     owner, sorted_position = ragged.list_of_row(log.indptr)[order], log.position[order]
     twice = np.zeros(len(order), dtype=bool)
     twice[order[1:]] = (owner[1:] == owner[:-1]) & (sorted_position[1:] == sorted_position[:-1])
-    _refuse(log, twice, "a position stands twice in a session", "each position shows one document")
+    _refuse(log, twice, "a position occurs twice in a session", "each position shows one document")
 
 
 def check_count(count: arrays.IntArray, n_lists: int) -> None:
@@ -576,7 +576,7 @@ def check_count(count: arrays.IntArray, n_lists: int) -> None:
         first = int(np.argmax(count < 1))
         raise BadRowsError(
             f"count must be at least 1. List {first} has {int(count[first])}. "
-            f"Leave out lists that nobody saw."
+            f"Leave out lists that were never shown."
         )
     if (total := float(np.sum(count, dtype=np.float64))) > MOST_COUNT:
         raise BadRowsError(

@@ -123,7 +123,7 @@ def _check_names(names: Sequence[str]) -> None:
             raise OptionError(
                 f"columns need names that differ, not in case alone: {', '.join(map(repr, names))} "
                 f"holds {name!r} twice or is without a name. Rename labels or features, or write "
-                f"features to a file of their own with documents=."
+                f"features to a separate file with documents=."
             )
         seen.add(name.lower())
 

@@ -308,12 +308,13 @@ def sensitivity_section(
     turning = found.turning
     text = (
         "The interval covers chance, not a wrong model. Each line changes one assumption by an "
-        "amount that is the same for every log, and computes the difference again. "
+        "amount that is the same for every log, and computes the difference again. The answer "
+        "flips if the difference changes its sign. "
     )
     text += (
-        f"Within these ranges the answer can turn: {', '.join(e.title.lower() for e in turning)}."
+        f"These flip the answer within their range: {', '.join(e.title.lower() for e in turning)}."
         if turning
-        else "Within these ranges none flips the answer."
+        else "Within these ranges, none flips the answer."
     )
     said = (each for each in found if each.flips_at is not None or each.name == "attention")
     notes = tuple(each.answer for each in said)

@@ -412,7 +412,7 @@ def _probabilities(relevance: Any, pool: Pool, bias: PositionBias) -> FloatArray
     if g.min(initial=0) < 0 or (pool.log.is_binary and g.max(initial=0) > 1):
         raise OptionError(
             f"relevance must be probabilities. Got values from {g.min():.3g} to {g.max():.3g}: "
-            "scores of a ranker are none. Turn them into probabilities, or leave relevance out."
+            "scores of a ranker are not. Turn them into probabilities, or leave relevance out."
         )
     return g
 

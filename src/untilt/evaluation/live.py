@@ -217,8 +217,8 @@ def _lists_of(log: ClickLog, name: str) -> BoolArray:
     """(lists,) whether the ranker of this name made each list."""
     if log.ranker is None:
         raise OptionError(
-            "this log does not say which ranker made a list, so two rankers cannot be compared on "
-            "it. Read it with the column that does (ranker); ut.estimate values a ranker that was "
+            "this log does not name the ranker of a list, so two rankers cannot be compared on "
+            "it. Read it with its column (ranker); ut.estimate values a ranker that was "
             "never live."
         )
     if name not in log.ranker_names:

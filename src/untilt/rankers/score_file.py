@@ -202,14 +202,14 @@ def _check_columns(
         raise ColumnError(
             f"the features of the ranker are numbered, f1 to {features[-1]}, and {source.what} has "
             f"more of them: {listed(numbered)}. It is of another kind than the ranker was trained "
-            "on; name the columns, or write those that are meant to a file of their own."
+            "on; name the columns, or write those that are meant to a separate file."
         )
     taken = {each.lower(): each for each in source.columns}
     for role in (SCORE, RANK):
         if names[role].lower() in taken:
             raise OptionError(
                 f"{source.what} has a column {taken[names[role].lower()]!r} already. "
-                f"Name the new one otherwise: ⟦columns={{{role!r}: 'new_{role}'}}⟧."
+                f"Give the new one another name: ⟦columns={{{role!r}: 'new_{role}'}}⟧."
             )
 
 

@@ -192,10 +192,10 @@ class Training:
     def __post_init__(self) -> None:
         known = [each.name for each in self.candidates]
         if (self.best is None) != (self.chosen is None):
-            raise OptionError(f"the chosen {self.chosen!r} is none of the candidates.")
+            raise OptionError(f"the chosen {self.chosen!r} is not one of the candidates.")
         for name in (*self.by_fold, *(() if self.default is None else (self.default,))):
             if name not in known:
-                raise OptionError(f"{name!r} is none of the candidates: {', '.join(known)}.")
+                raise OptionError(f"{name!r} is not one of the candidates: {', '.join(known)}.")
 
     @property
     def best(self) -> TrainedCandidate | None:

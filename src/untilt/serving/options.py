@@ -86,20 +86,18 @@ class ServeOptions:
         Option(
             "Origin whose pages may call the server (default: none). May be repeated.",
             metavar="ORIGIN",
-            panel=EXPERT,
-            parse=tuple,
+            panel=EXPERT, parse=tuple,
         ),
-    ] = ()
+    ] = ()  # fmt: skip
     labels: Annotated[
         tuple[str, ...],
         Option(
             "Label that feedback may have (default: any). May be repeated.",
             flag="--label",
             metavar="NAME",
-            panel=EXPERT,
-            parse=tuple,
+            panel=EXPERT, parse=tuple,
         ),
-    ] = ()
+    ] = ()  # fmt: skip
     most_body: Annotated[int, Option(least=1024)] = 8 << 20
     most_documents: Annotated[
         int, Option("Largest number of candidates of a request.", panel=EXPERT, least=1)

@@ -94,7 +94,7 @@ class Behaviour(Portable):
         if self.stopping is not None:
             raise OptionError(
                 "in a cascade a click depends on the documents above it, so a document and a "
-                "position have no click probability of their own. Ask truth.click_probabilities"
+                "position have no fixed click probability. Ask truth.click_probabilities"
                 "(log): it knows the lists."
             )
         return self._if_reached(document, position)

@@ -162,7 +162,7 @@ class RunResult(View):
             new = answer.new
             said = f"{new.system} is {answer.verdict}"
             if answer.verdict == "cannot tell":
-                said = f"cannot tell whether {new.system} is better"
+                said = f"undecided whether {new.system} is better"
             verdict = f"{said}: {value} {new.metric} {interval} to the {answer.shown.system}"
         file = self.decision.told_of_file
         return (

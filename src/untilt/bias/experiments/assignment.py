@@ -213,9 +213,9 @@ def _pair(name: str, swap: Swapped) -> tuple[int, int]:
 def _names(log: ClickLog) -> tuple[str, ...]:
     if log.ranker is None:
         raise OptionError(
-            "this log does not say which lists an experiment changed. Read it with "
-            "the column that does: ⟦read_log(..., "
-            'columns={"ranker": "the column"})|--column ranker=YOUR_COLUMN⟧.'
+            "this log does not name the lists that an experiment changed. Read it with the "
+            'column of their rankers: ⟦read_log(..., columns={"ranker": "the '
+            'column"})|--column ranker=YOUR_COLUMN⟧.'
         )
     return log.ranker_names
 

@@ -53,7 +53,7 @@ _EXPLAINED = {
         "a feature id is too large: features fill a dense table of at most {most:,} columns here",
         "Mend the id, raise n_features if it was given, or renumber the features",
     ),
-    codes.TWICE: ("a feature stands twice in one line", "Keep one of the two"),
+    codes.TWICE: ("a feature occurs twice in one line", "Keep one of the two"),
     codes.BAD_VALUE: (
         "a feature's value must be a finite number",
         "Leave a missing feature out of the line, it is then 0; or write nan and read with "
@@ -348,7 +348,7 @@ def scattered_query(query: str, first: str, again: str) -> BadRowsError:
     """The error for a query whose rows do not stand together."""
     return BadRowsError(
         f"{again}: query {query!r} comes back after other queries; it began at {first}. The rows "
-        "of a query must stand together. Sort the rows by query id, or give each list its own id."
+        "of a query must be together. Sort the rows by query id, or give each list its own id."
     )
 
 

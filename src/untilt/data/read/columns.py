@@ -74,30 +74,13 @@ OF_DOCUMENTS = "documents."
 # Names that logs out there use; a hint is better than a list of columns to stare at.
 _OTHER_NAMES = {
     "query_id": ("qid", "query", "srch_id", "search_id", "keyword", "search_term", "search"),
-    "session_id": (
-        "session",
-        "sid",
-        "search_id",
-        "srch_id",
-        "request_id",
-        "impression_id",
-        "visit",
-        "visit_id",
-    ),
-    "doc_id": (
-        "doc",
-        "document",
-        "docid",
-        "url",
-        "item_id",
-        "product_id",
-        "prop_id",
-        "asin",
-        "sku",
-    ),
+    "session_id": ("session", "sid", "search_id", "srch_id", "request_id", "impression_id",
+                   "visit"),
+    "doc_id": ("doc", "document", "docid", "url", "item_id", "product_id", "prop_id", "asin",
+               "sku"),
     "position": ("rank", "pos", "slot", "place"),
     "click": ("clicked", "clicks", "is_click", "click_bool", "label", "was_clicked"),
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

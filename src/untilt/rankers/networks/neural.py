@@ -450,9 +450,9 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
         unused = self.loss != "pointwise" and self.weighting is None and self.bias is not None
         if unused and not lists.judged:
             raise OptionError(
-                "⟦bias=...⟧ alone corrects nothing: raw clicks are learned from. Give "
-                "weighting=ut.PRS(bias), or loss='pointwise'; weighting=ut.Naive() "
-                "says that raw clicks are meant."
+                "⟦bias=...⟧ alone corrects nothing: the ranker would learn from raw clicks. Give "
+                "weighting=ut.PRS(bias), or loss='pointwise'; weighting=ut.Naive() asks for raw "
+                "clicks."
             )
 
 

@@ -255,7 +255,7 @@ class LambdaMART(Ranker):
             )
         check_whole("n_trees_", self.n_trees_, low=1, high=self.booster_.num_trees())
         if hasattr(self, "choice_") and not isinstance(self.choice_, AutoChoice):
-            raise FileFormatError("its 'choice_' is none that auto makes.")
+            raise FileFormatError("its 'choice_' is not one of auto.")
         if self.n_threads is not None:
             check_whole("n_threads", self.n_threads, low=-1, high=2**31 - 1)
 
@@ -335,7 +335,7 @@ class LambdaMART(Ranker):
             raise OptionError(
                 "⟦bias=...⟧ alone corrects nothing: raw clicks are learned from. Give "
                 f"weighting=ut.PRS(bias) or weighting={_auto()!r}, or a pointwise "
-                "objective; weighting=ut.Naive() says that raw clicks are meant."
+                "objective; weighting=ut.Naive() trains on raw clicks."
             )
 
 

@@ -297,7 +297,7 @@ class PairwiseTrustRanker(NetworkRanker):
         if self.preference == "pairs" and self.relevance != "network":
             raise OptionError(
                 "preference='pairs' is a network on two documents and needs ⟦relevance='network'⟧. "
-                f"Got {self.relevance!r} instead; with a table every pair has a value of its own."
+                f"Got {self.relevance!r} instead; with a table every pair has its own value."
             )
         if self.em == "mini-batch" and self.relevance != "network":
             raise OptionError(

@@ -67,8 +67,8 @@ def check_labels(labels: FloatArray, max_label: float) -> None:
     """Raise unless labels lie in 0..max_label and max_label is above 0."""
     if not max_label > 0:
         raise OptionError(
-            "all labels are 0: nobody would ever click for relevance. Simulate from judged lists "
-            "with relevant documents, or say which grade is the highest: max_label=4."
+            "all labels are 0, so no document is relevant enough for a click. Simulate from "
+            "judged lists with relevant documents, or say which grade is the highest: max_label=4."
         )
     if labels.max(initial=0) > max_label:
         raise OptionError(

@@ -25,7 +25,7 @@ class Intervention(Protocol):
         """That of the click model."""
         if not isinstance(self.clicks, Protocol) or self.clicks.intervenes:
             raise OptionError(
-                "clicks must be a protocol without an intervention of its own, such as DLA() or "
+                "clicks must be a protocol that has no intervention, such as DLA() or "
                 f"Dwell(). Got {self.clicks!r} instead."
             )
         return self.clicks.behaviour(labels, depth=depth, max_label=max_label)
