@@ -27,7 +27,6 @@ BY_LENGTH = note(
     "Swapped lists are compared with others of their length: queries hardly ever repeat in this "
     "log, so the same documents are not shown at two positions.",
 )()
-SPARE = 0.2  # of the grades, for the rankers that `untilt run` trains
 
 
 def audit(
@@ -125,7 +124,7 @@ def plan(
     labels: int | None = option(
         None,
         "In place of an experiment: draw so many documents whose grades tell most about --ranker "
-        "against what was shown; a fifth is spread over all candidates, for other rankers.",
+        "against what was shown.",
         min=1,
         metavar="NUMBER",
     ),
@@ -133,6 +132,12 @@ def plan(
         None, "With --labels: a saved ranker. May be repeated.", metavar="[NAME=]FILE"
     ),
     metric: str = option("dcg@10", "With --labels: what grades are to tell; a sum over documents."),
+    spare: float = option(
+        0.0,
+        "With --labels: share of the grades that is spread over all candidates, for the rankers "
+        "that `untilt run` trains; 0.2 is usual there.",
+        metavar="SHARE",
+    ),
     to_grade: Path | None = file_option(
         "With --labels: the CSV file to be graded; `untilt evaluate --labels` reads it."
     ),
@@ -155,7 +160,7 @@ def plan(
 
     if labels is not None:
         _plan_labels(out, reading.read(out, export.source(log), to_rank=True), labels, ranker,
-                     metric, levels.level, to_grade, seed)  # fmt: skip
+                     metric, levels.level, to_grade, spare, seed)  # fmt: skip
         return
     if assurance is not None:
         check_share("--assurance", assurance)
@@ -181,7 +186,7 @@ def plan(
 
 def _plan_labels(
     out: Output, log: "ClickLog", budget: int, rankers: list[str] | None, metric: str,
-    level: float, path: Path | None, seed: int,
+    level: float, path: Path | None, spare: float, seed: int,
 ) -> None:  # fmt: skip
     from untilt.cli.evaluate import load_rankers
     from untilt.evaluation.labels.plan import plan_labels
@@ -190,7 +195,7 @@ def _plan_labels(
     if path is None:
         raise OptionError("--labels draws documents to be graded: give --to-grade FILE for them.")
     systems = {"shown": shown, **load_rankers(rankers)}
-    planned = plan_labels(log, systems, budget, metric, spare=SPARE, level=level, seed=seed)
+    planned = plan_labels(log, systems, budget, metric, spare=spare, level=level, seed=seed)
     out.record(grades=len(planned), pool=planned.pool, half_width=planned.half_width)
     out.record(to_grade=planned.write(path))
     out.show(planned.view())
