@@ -241,14 +241,14 @@ class LabelEstimates(Entries[LabelEstimate], Portable, View):
             notes=tuple(fact for fact in facts if fact.severity == "note"),
             cautions=tuple(fact for fact in facts if fact.severity != "note"),
         )  # fmt: skip
-        header = ("prediction", "queries", "grades", "bias", "correlation", "kappa")
         rows = tuple(
             (a.name, a.part, f"{a.grades:,}", f"{a.bias:+.2f}",
              *(f"{value:.2f} " + ("" if ends is None else f"{ends:.2f}") for value, ends in
                ((a.correlation, a.correlation_interval), (a.kappa, a.kappa_interval))))
             for a in self.agreements
         )  # fmt: skip
-        judges = Table(header, rows, text_columns=(0, 1))
+        named = ("prediction", "queries", "grades", "bias", "correlation", "kappa")
+        judges = Table(named, rows, text_columns=(0, 1))
         other = Section("judges", "Predictions against the grades", tables=(judges,))
         return [estimates, other] if rows else [estimates]
 
