@@ -173,7 +173,7 @@ def curves(runs: int) -> list[dict[str, Any]]:
 LEARNERS = {
     "usual": Setting(queries=400, sessions=30),
     "few sessions": Setting(queries=400, sessions=5),
-    **{name: WORLDS[name] for name in ("strong-1", "noise-30", "candidates-150", "personal")},
+    "strong-1": WORLDS["strong-1"],
 }
 
 
@@ -250,7 +250,7 @@ def clara2(path: Path) -> list[dict[str, Any]]:
         })  # fmt: skip
     return [
         *found,
-        {"curve": "click rate", **{f"theta_{k}": rate[k - 1] / rate[0] for k in places}},
+        {"curve": "click rate", **{f"theta_{k}": float(rate[k - 1] / rate[0]) for k in places}},
     ]
 
 

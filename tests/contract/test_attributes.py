@@ -13,7 +13,7 @@ from untilt.rankers import LambdaMART, Lambdas, NetworkShape, NetworkSteps, Neur
 ESTIMATORS = [
     record for record in catalog.methods() if record.kind in ("ranker", "bias", "click model")
 ]
-QUICK = [each for each in ESTIMATORS if "jax" not in each.needs and "context" not in each.needs]
+QUICK = [each for each in ESTIMATORS if not {"jax", "context", "labels"} & {*each.needs}]
 
 
 def check_attributes(model):

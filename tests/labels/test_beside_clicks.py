@@ -1,6 +1,7 @@
 """Grades beside clicks in `estimate` and `run`: one answer."""
 
 import csv
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,13 @@ from untilt.errors import BadRowsError
 from untilt.facts import codes
 from untilt.report.decision import Decision
 
-RUN = {"bias": "eye-tracking", "trees": 40, "method": ["prs"], "threads": 1, "folds": 4}
+RUN: dict[str, Any] = {
+    "bias": "eye-tracking",
+    "trees": 40,
+    "method": ["prs"],
+    "threads": 1,
+    "folds": 4,
+}
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +53,7 @@ def write(labels, path):
 def test_estimate_has_both(judged):
     log = log_of(judged, 20)
     new = ut.LinearRanker(ut.IPS(ut.EyeTracking())).fit(log)
-    systems = {"shown": ut.shown, "new": new}
+    systems: Any = {"shown": ut.shown, "new": new}
     labels = graded(judged, log, systems, 200)
     plain = ut.estimate(log, systems, ut.EyeTracking())
     both = ut.estimate(log, systems, ut.EyeTracking(), labels=labels)

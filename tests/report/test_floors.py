@@ -367,12 +367,12 @@ def with_attention(data, stands, low=0.02):
     return replace(data, held_out=replace(data.held_out, sensitivity=found))
 
 
-def test_four_kinds_depend_on_what_a_log_cannot_show():
+def test_five_kinds_depend_on_what_a_log_cannot_show():
     assert set(floors.EVIDENCE) == {
         "experiment", "randomised", "in turn", "versions", "harvested", "modelled", "given",
-        "assumed", "measured", "propensities",
+        "assumed", "measured", "propensities", "labels",
     }  # fmt: skip
-    assert CONDITIONAL == ["in turn", "versions", "harvested", "modelled"]
+    assert CONDITIONAL == ["in turn", "versions", "harvested", "modelled", "labels"]
 
 
 @pytest.mark.parametrize("kind", CONDITIONAL)

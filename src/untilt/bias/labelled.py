@@ -21,7 +21,7 @@ import os
 from dataclasses import KW_ONLY, dataclass, replace
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import brentq, minimize
 
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.statistics import effective_units
@@ -53,7 +53,9 @@ UNRELIABLE = warning(
     "on a large correction",
 )
 FAIR = note(
-    "bias.fair-grades", "judges do not look at positions, and err alike whatever was shown where"
+    "bias.fair-grades",
+    "judges do not look at positions, and the ranker of the log knew no more of relevance than "
+    "their grades tell",
 )()
 
 GROUPS, FEWEST_QUERIES, FEWEST_CLICKS = 20, 10, 10
@@ -77,7 +79,8 @@ class ClicksByGrade(BiasEstimator):
 
     Works on a single fixed order, where clicks alone identify nothing, and checks a curve of
     documents that moved; its status says whether these agree. Wrong where judges saw what was shown
-    where, or where titles attract clicks otherwise at the top.
+    where (then the curve is too flat), and too steep where the ranker of the log knew more of
+    relevance than the grades tell.
 
     Parameters
     ----------
@@ -106,7 +109,10 @@ class ClicksByGrade(BiasEstimator):
 
     def _bounded(self, sample: "Sample") -> PositionBias:
         """What holds whatever the noise of the grades is, up to the least reliability."""
-        most = (1 - LEAST_RELIABILITY) * float(np.mean(_prior(sample)[1]))
+        most = brentq(
+            lambda tau2: float(np.mean(_reliability(sample, tau2)[2])) - LEAST_RELIABILITY,
+            0.0, 9 * float(np.var(sample.grade)) + 1e-9,
+        )  # fmt: skip
         ends = [self._of(sample, each) for each in (0.0, most)]
         (z, S), (z1, S1) = ((np.log(e.examination), e.covariance) for e in ends)
         assert S is not None

@@ -29,7 +29,6 @@ BY_LENGTH = note(
     "Swapped lists are compared with other lists of the same length: queries hardly repeat in "
     "this log, so the same documents are not shown at two positions.",
 )()
-SPARE = 0.2  # of the grades, for the rankers that `untilt run` trains
 
 
 def audit(
@@ -112,7 +111,7 @@ def plan(
     labels: int | None = option(
         None,
         "Draw this many documents to grade instead of an experiment: those whose grades say most "
-        "about --ranker against what was shown; a fifth is spread over all candidates.",
+        "about --ranker against what was shown.",
         min=1, metavar="N", panel=GRADES,
     ),
     ranker: list[str] | None = option(
@@ -120,6 +119,12 @@ def plan(
     ),
     metric: str = option(
         "dcg@10", "Metric that grades will estimate; a sum over documents.", panel=GRADES
+    ),
+    spare: float = option(
+        0.0,
+        "Share of the grades that is spread over all candidates, for the rankers that `untilt run` "
+        "trains; 0.2 is usual there.",
+        metavar="SHARE", panel=GRADES,
     ),
     to_grade: Path | None = file_option(
         "Write the documents to this CSV file, for `untilt evaluate --labels`.", GRADES
@@ -143,7 +148,7 @@ def plan(
 
     if labels is not None:
         _plan_labels(out, reading.read(out, export.source(log), to_rank=True), labels, ranker,
-                     metric, levels.level, to_grade, seed)  # fmt: skip
+                     metric, levels.level, to_grade, spare, seed)  # fmt: skip
         return
     clicks = _clicks(out, log, rates, reading, export)
     depth, notes = _planned_depth(clicks, depth)
@@ -165,7 +170,7 @@ def plan(
 
 def _plan_labels(
     out: Output, log: "ClickLog", budget: int, rankers: list[str] | None, metric: str,
-    level: float, path: Path | None, seed: int,
+    level: float, path: Path | None, spare: float, seed: int,
 ) -> None:  # fmt: skip
     from untilt.cli.evaluate import load_rankers
     from untilt.evaluation.labels.plan import plan_labels
@@ -174,7 +179,7 @@ def _plan_labels(
     if path is None:
         raise OptionError("--labels draws documents to be graded: give --to-grade FILE for them.")
     systems = {"shown": shown, **load_rankers(rankers)}
-    planned = plan_labels(log, systems, budget, metric, spare=SPARE, level=level, seed=seed)
+    planned = plan_labels(log, systems, budget, metric, spare=spare, level=level, seed=seed)
     out.record(grades=len(planned), pool=planned.pool, half_width=planned.half_width)
     out.record(to_grade=planned.write(path))
     out.show(planned.view())

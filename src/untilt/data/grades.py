@@ -155,9 +155,8 @@ def read_labels(
     """
     ending = Path(source).suffix.lower() if isinstance(source, str | os.PathLike) else ""
     rows = FORMATS[ending](Path(source)) if ending in FORMATS else _table(source, columns or {})
-    given = rows["grade"]
-    written = [None if each is None or str(each).strip() == "" else each for each in given]
-    kept = np.array([each is not None for each in written], dtype=bool)
+    written = ["" if each is None else str(each).strip() for each in rows["grade"]]
+    kept = np.array([each != "" for each in written], dtype=bool)
     if not kept.any():
         raise BadRowsError("the file holds no grade. Fill in its column of grades.")
     if missing == "error" and not kept.all():
@@ -166,22 +165,22 @@ def read_labels(
             f"{int(np.argmin(kept)) + 1}. Grade them; or read with ⟦missing='drop'⟧ if they are "
             "missing by chance."
         )
-    values = [_number(each, grades or {}) for each in written if each is not None]
-    p = rows.get("probability")
-    probability = None
-    if p is not None:
-        probability = np.array([np.nan if v in (None, "") else float(v) for v in p])
-        probability = probability[kept] * kept.mean()
-    drawn: set[Any] = {str(each) for each in rows.get("drawn", ()) if each not in (None, "")}
+    given = {name: np.array(column, dtype=object)[kept] for name, column in rows.items()}
+    values = [_number(each, grades or {}) for each in written if each]
+    p = None
+    if "probability" in given:
+        p = np.array([np.nan if v in (None, "") else float(v) for v in given["probability"]])
+    drawn: set[Any] = {str(each) for each in given.get("drawn", ()) if each not in (None, "")}
     if len(drawn) > 1:
         raise BadRowsError(f"the column drawn says {' and '.join(sorted(drawn))}. Give one.")
-    queries, documents = (np.array(rows[each], dtype=object)[kept] for each in NEEDED[:2])
-    judge = None if "judge" not in rows else np.array([str(j) for j in rows["judge"]])[kept]
-    return Grades(queries, documents, values, judge, probability, next(iter(drawn), None))
+    return Grades(
+        given["query_id"], given["doc_id"], values,
+        None if "judge" not in given else given["judge"].astype(str),
+        None if p is None else p * kept.mean(), next(iter(drawn), None),
+    )  # fmt: skip
 
 
-def _number(grade: object, words: Mapping[str, float]) -> float:
-    text = str(grade).strip()
+def _number(text: str, words: Mapping[str, float]) -> float:
     if text in words:
         return float(words[text])
     try:

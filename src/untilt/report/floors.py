@@ -94,9 +94,9 @@ EVIDENCE: Mapping["BiasKind", Evidence] = {
         serious("run.if-evidence", "if the features explain what is relevant")(),
     ),
     "labels": Evidence(
-        "It was measured on documents of the same grade: it is right only if judges err alike "
-        "wherever a document was shown.",
-        serious("run.if-evidence", "if judges err alike wherever a document was shown")(),
+        "It was measured on documents of the same grade: it is right only if the old ranker knew "
+        "no more of relevance than the grades tell.",
+        serious("run.if-evidence", "if the old ranker knew no more than the grades tell")(),
     ),
     "given": Evidence("It was given to the run, not estimated by it."),
     "assumed": Evidence(

@@ -234,48 +234,38 @@ class LabelEstimates(Entries[LabelEstimate], Portable, View):
             "system", "value", f"{self.level:.0%} interval", "these queries", "grades alone",
             "predictions alone", "worth grades", "queries",
         )  # fmt: skip
-        rows = [_row(entry) for entry in self]
-        told = [fact for entry in self for fact in entry.facts]
-        notes = tuple(fact for fact in (*self.facts, *told) if fact.severity == "note")
-        cautions = tuple(fact for fact in (*self.facts, *told) if fact.severity != "note")
-        grades = max((entry.grades for entry in self), default=0)
+        facts = [*self.facts, *(fact for entry in self for fact in entry.facts)]
         estimates = Section(
-            "labels", f"{whole}, from {grades:,} grades",
-            tables=(Table(header, tuple(rows)),), notes=notes, cautions=cautions,
+            "labels", f"{whole}, from {max((e.grades for e in self), default=0):,} grades",
+            tables=(Table(header, tuple(map(_row, self))),),
+            notes=tuple(fact for fact in facts if fact.severity == "note"),
+            cautions=tuple(fact for fact in facts if fact.severity != "note"),
         )  # fmt: skip
-        if not self.agreements:
-            return [estimates]
-        table = Table(
-            ("prediction", "queries", "grades", "bias", "correlation", "kappa"),
-            tuple(
-                (a.name, a.part, f"{a.grades:,}", f"{a.bias:+.2f}",
-                 _with(a.correlation, a.correlation_interval), _with(a.kappa, a.kappa_interval))
-                for a in self.agreements
-            ),
-            text_columns=(0, 1),
+        rows = tuple(
+            (a.name, a.part, f"{a.grades:,}", f"{a.bias:+.2f}",
+             *(f"{value:.2f} " + ("" if ends is None else f"{ends:.2f}") for value, ends in
+               ((a.correlation, a.correlation_interval), (a.kappa, a.kappa_interval))))
+            for a in self.agreements
         )  # fmt: skip
-        return [estimates, Section("judges", "Predictions against the grades", tables=(table,))]
-
-
-def _with(value: float, interval: Interval | None) -> str:
-    return f"{value:.2f}" if interval is None else f"{value:.2f} {interval:.2f}"
+        named = ("prediction", "queries", "grades", "bias", "correlation", "kappa")
+        judges = Table(named, rows, text_columns=(0, 1))
+        other = Section("judges", "Predictions against the grades", tables=(judges,))
+        return [estimates, other] if rows else [estimates]
 
 
 def _row(entry: LabelEstimate) -> tuple[str, ...]:
-    def shown(interval: Interval | None) -> str:
+    def number(value: float | None, spec: str = "+.4f", none: str = "") -> str:
+        return none if value is None or np.isnan(value) else f"{value:{spec}}"
+
+    def ends(interval: Interval | None) -> str:
         return "not given" if interval is None else f"{interval:+.4f}"
 
-    value, alone = entry.alone
+    alone = number(entry.alone[0])
     return (
-        entry.name,
-        "not given" if np.isnan(entry.value) else f"{entry.value:+.4f}",
-        shown(entry.interval),
-        shown(entry.interval_these),
-        "" if np.isnan(value) else f"{value:+.4f} {shown(alone)}",
-        "" if entry.predicted is None else f"{entry.predicted:+.4f}",
-        "" if np.isnan(entry.worth) else f"{entry.worth:,.0f}",
-        f"{entry.effective_queries:,.1f}",
-    )
+        entry.name, number(entry.value, none="not given"), ends(entry.interval),
+        ends(entry.interval_these), alone and f"{alone} {ends(entry.alone[1])}",
+        number(entry.predicted), number(entry.worth, ",.0f"), f"{entry.effective_queries:,.1f}",
+    )  # fmt: skip
 
 
 def estimate_labels(
@@ -512,21 +502,20 @@ def _worth(a: FloatArray, alone: Regressed, found: Regressed, grades: int) -> fl
 def _agreements(
     lists: Candidates, graded: Graded, columns: Mapping[str, FloatArray], weight: FloatArray,
     level: float,
-) -> Sequence[Agreement]:  # fmt: skip
-    """Of each prediction, in head, torso and tail and in all."""
+) -> list[Agreement]:  # fmt: skip
+    """Of each prediction, in all and in head, torso and tail."""
     parts, part = part_of_traffic(lists.sessions)
     rows = np.flatnonzero(graded.known)
-    size = np.ones(len(rows))
+    owner, w = lists.owner[rows], np.ones(len(rows))
     if len(weight) == len(lists.doc_id):
-        size = np.abs(weight[rows]) / graded.probability[rows]
+        w = np.abs(weight[rows]) / graded.probability[rows]
     found = []
     for name, column in columns.items():
-        for number, called in ((-1, "all"), *enumerate(parts)):
-            own = (part[lists.owner[rows]] == number) | (number < 0)
-            own &= size > 0
+        for number, called in enumerate(("all", *parts), -1):
+            own = (w > 0) & ((number < 0) | (part[owner] == number))
             if own.sum() >= INTERVAL_FROM:
-                of = (size[own], graded.grade[rows[own]], column[rows[own]])
-                found.append(_agreement(name, called, *of, lists.owner[rows[own]], level))
+                y, x = graded.grade[rows[own]], column[rows[own]]
+                found.append(_agreement(name, called, w[own], y, x, owner[own], level))
     return found
 
 
@@ -534,23 +523,18 @@ def _agreement(
     name: str, part: str, w: FloatArray, y: FloatArray, x: FloatArray, owner: Any, level: float
 ) -> Agreement:
     """Bias, correlation and kappa, with intervals by leaving each query out on Fisher's scale."""
-    _, unit = np.unique(owner, return_inverse=True)
-    columns = np.stack([w, w * y, w * x, w * y * y, w * x * x, w * x * y], axis=1)
-    sums = np.stack([sum_by(unit, column) for column in columns.T], axis=1)
-    total = sums.sum(axis=0)
-    n = len(sums)
-    bias, *whole = _measures(total[None])
-    ends: list[Interval | None] = []
-    _, *left = _measures(total - sums)
-    for value, without in zip(whole, left, strict=True):
-        z = np.arctanh(np.clip(without, -0.999999, 0.999999))
-        error = float(np.sqrt((n - 1) / n * np.sum((z - z.mean()) ** 2))) if n > 2 else np.inf
-        if not np.isfinite(error):
-            ends.append(None)
-            continue
-        centre = np.arctanh(np.clip(value[0], -0.999999, 0.999999))
-        half = student_quantile(level, n - 1) * error
-        ends.append(Interval(float(np.tanh(centre - half)), float(np.tanh(centre + half)), level))
+    unit = np.unique(owner, return_inverse=True)[1]
+    sums = np.stack([sum_by(unit, w * each) for each in (y**0, y, x, y * y, x * x, x * y)], axis=1)
+    total, n = sums.sum(axis=0), len(sums)
+    (bias, *whole), (_, *left) = _measures(total[None]), _measures(total - sums)
+    ends: list[Interval | None] = [None, None]
+    for i, both in enumerate(zip(whole, left, strict=True)):
+        centre, z = (np.arctanh(np.clip(each, -0.999999, 0.999999)) for each in both)
+        if n > 2:
+            error = np.sqrt((n - 1) / n * np.sum((z - z.mean()) ** 2))
+            half = student_quantile(level, n - 1) * error
+            low, high = np.tanh([centre[0] - half, centre[0] + half]).tolist()
+            ends[i] = Interval(low, high, level)
     correlation, kappa = (float(each[0]) for each in whole)
     return Agreement(name, part, len(y), float(bias[0]), correlation, ends[0], kappa, ends[1])
 

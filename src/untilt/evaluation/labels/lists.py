@@ -216,11 +216,6 @@ def prediction(lists: Candidates, given: Any) -> FloatArray:
     return np.where(known, value, value[known].mean() if known.any() else 0.0)
 
 
-def by_query(lists: Candidates, rows: FloatArray) -> FloatArray:
-    """(queries,) sums."""
-    return sum_by(lists.owner, rows, len(lists.query_id))
-
-
 def part_of_traffic(sessions: FloatArray) -> tuple[Sequence[str], IntArray]:
     """Head, torso and tail: thirds of the sessions, from the most frequent query on."""
     order = np.argsort(-sessions, kind="stable")
