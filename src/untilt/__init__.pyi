@@ -25,6 +25,7 @@ from untilt.bias.curve import PositionBias as PositionBias
 from untilt.bias.em.regression_em import RegressionEM as RegressionEM
 from untilt.bias.em.trust_em import TrustAnchor as TrustAnchor
 from untilt.bias.em.trust_em import TrustEM as TrustEM
+from untilt.bias.estimator import BiasEstimator as BiasEstimator
 from untilt.bias.experiments.shuffled import ShuffledTop as ShuffledTop
 from untilt.bias.experiments.swaps import AdjacentSwap as AdjacentSwap
 from untilt.bias.experiments.swaps import PivotSwap as PivotSwap
@@ -37,6 +38,7 @@ from untilt.bias.harvesting.harvesting import AdjacentChain as AdjacentChain
 from untilt.bias.harvesting.harvesting import AllPairs as AllPairs
 from untilt.bias.harvesting.harvesting import Pivot as Pivot
 from untilt.bias.position_graph import position_graph as position_graph
+from untilt.catalog import method as method
 from untilt.clickmodels.cascade import CCM as CCM
 from untilt.clickmodels.cascade import CM as CM
 from untilt.clickmodels.cascade import DBN as DBN
@@ -107,6 +109,7 @@ from untilt.metrics.metric import Precision as Precision
 from untilt.metrics.metric import Recall as Recall
 from untilt.metrics.metric import parse_metric as parse_metric
 from untilt.metrics.metric import parse_metrics as parse_metrics
+from untilt.papers.page import reproduce as reproduce
 from untilt.rankers.linear.linear import LinearRanker as LinearRanker
 from untilt.rankers.linear.svm import RankSVM as RankSVM
 from untilt.rankers.networks.dual_learning import DualLearning as DualLearning
@@ -143,7 +146,11 @@ from untilt.simulation.production import production_rankers as production_ranker
 from untilt.simulation.simulate import simulate as simulate
 from untilt.simulation.simulate import simulate_to_parquet as simulate_to_parquet
 from untilt.simulation.synthetic import make_judged as make_judged
+from untilt.weighting.base import JointWeighting as JointWeighting
+from untilt.weighting.base import SessionWeighting as SessionWeighting
+from untilt.weighting.base import Weighting as Weighting
 from untilt.weighting.base import is_consistent as is_consistent
+from untilt.weighting.base import theta_up_to as theta_up_to
 from untilt.weighting.tables import IPS as IPS
 from untilt.weighting.tables import PNS as PNS
 from untilt.weighting.tables import PRS as PRS

@@ -4,6 +4,7 @@ from untilt.bias.curve import PositionBias as PositionBias
 from untilt.bias.em.regression_em import RegressionEM as RegressionEM
 from untilt.bias.em.trust_em import TrustAnchor as TrustAnchor
 from untilt.bias.em.trust_em import TrustEM as TrustEM
+from untilt.bias.estimator import BiasEstimator as BiasEstimator
 from untilt.bias.experiments.shuffled import ShuffledTop as ShuffledTop
 from untilt.bias.experiments.swaps import AdjacentSwap as AdjacentSwap
 from untilt.bias.experiments.swaps import PivotSwap as PivotSwap
