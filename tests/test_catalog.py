@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import untilt as ut
@@ -131,3 +132,29 @@ def test_a_candidate_that_cannot_be_made_is_a_warning_and_not_the_end_of_a_run(t
     )  # a power law has no eps+ and eps-
     failed = [fact.fields["candidate"] for fact in run.warnings if "candidate-failed" in fact.code]
     assert failed == ["bayes-ips"]
+
+
+@pytest.fixture
+def notebook():
+    """What is declared in the test is forgotten after it."""
+    yield
+    catalog._added.clear()
+    catalog._catalog.cache_clear()
+
+
+def test_the_decorator_alone_adds_a_method(notebook):
+    @catalog.method("curve", "toy-flat", title="Flat", note="ones", rests_on="given")
+    class Flat:
+        def at(self, position):
+            return np.ones(np.shape(position))
+
+    assert catalog.find("curve", "toy-flat").load() is Flat
+    assert catalog.record_of(Flat).name == "toy-flat"
+
+    @catalog.method("curve", "toy-flat", title="Flat", note="again", rests_on="given")
+    class Again(Flat):
+        """The cell of a notebook is run again with a change."""
+
+    assert catalog.find("curve", "toy-flat").load() is Again
+    with pytest.raises(OptionError, match="there is a curve 'power-law' already"):
+        catalog.method("curve", "power-law", title="Mine", note="mine")(Flat)

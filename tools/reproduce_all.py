@@ -1,6 +1,7 @@
 """Run the cells of the catalogue that are not finished, on several processes.
 
-    python tools/reproduce_all.py OUT --mq2008 FOLDER [--jobs N] [--seconds S] [--first] [--only NAME ...] [--rows NAME ...]
+    python tools/reproduce_all.py OUT --mq2008 FOLDER [--jobs N] [--seconds S] [--first]
+                                  [--only NAME ...] [--rows NAME ...]
 
 Stopped at any moment, the same command goes on where it was. Rows that need JAX are left out where
 it is not installed. `--first` runs seed 0 of fold 1 alone: held against earlier results, it shows

@@ -116,16 +116,12 @@ def method(kind: Kind, name: str, **facts: Any) -> Callable[[T], T]:
     record = Method(kind=kind, name=name, **facts)  # a wrong field fails here, at the import
 
     def declare(target: T) -> T:
-        home, called = target.__module__, str(getattr(target, "__qualname__", ""))
+        home: Any = target.__module__
         if home.partition(".")[0] != __package__ and home not in dict(_joined_sources()):
-            taken = next(
-                (each for each in _catalog()[0] if (each.kind, each.name) == (kind, name)), None
-            )
-            if taken is not None and (taken.home, taken.target) != (home, called):
-                raise OptionError(
-                    f"there is a {kind} {name!r} already, {taken.target}. Name yours differently."
-                )
-            _added[kind, name] = replace(record, home=home, target=called), target
+            mine = replace(record, home=home, target=getattr(target, "__qualname__", ""))
+            if any(each.home != home and each.name == name for each in methods(kind)):
+                raise OptionError(f"there is a {kind} {name!r} already. Name yours differently.")
+            _added[kind, name] = mine, target
             _catalog.cache_clear()
         return target
 

@@ -2,12 +2,14 @@
 
 import errno
 import json
+import linecache
 import os
 import signal
 import subprocess
 import sys
 import time
 import tomllib
+import types
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -15,13 +17,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from untilt import PairwiseDebiasing, PositionBias
+import untilt as ut
+from untilt import PairwiseDebiasing, PositionBias, catalog
 from untilt._core import codec
 from untilt.errors import FileFormatError, OptionError, WriteError
-from untilt.papers.cells import Cell, Result, ResultsFile, plan, points_of, run
+from untilt.papers import methods
+from untilt.papers.cells import Cell, Result, ResultsFile, digest, plan, points_of, run
 from untilt.papers.datasets import JudgedSource
 from untilt.papers.methods import curve_of, known, measure, row_at, weighting_of
-from untilt.papers.schema import ExperimentSize, parse
+from untilt.papers.page import page_name
+from untilt.papers.schema import ExperimentSize, load, parse
 from untilt.papers.setting import CellSetting, at_value
 
 TEXT = """
@@ -101,10 +106,10 @@ def test_the_full_size_shares_cells_with_the_default_one(tmp_path):
     assert (len(default.cells), len(full.cells)) == (4, 8)
     run(default)
     assert len(full.finished()) == 4
-    assert (default.page_name, full.page_name) == ("tiny", "tiny-full")
+    assert (page_name(default), page_name(full)) == ("000.md", "000-full.md")
     # Where a file has one size only, the full run is the default one.
     alone = plan(TINY, JudgedSource(), tmp_path, scale="full")
-    assert (alone.page_name, alone.size) == ("tiny", TINY.size)
+    assert (page_name(alone), alone.size) == ("000.md", TINY.size)
 
 
 def test_a_stopped_run_goes_on_where_it_was(undisturbed, tmp_path):
@@ -313,19 +318,21 @@ def test_the_production_ranker_learns_from_as_many_queries_as_the_size_says():
 
 
 def test_sessions_without_a_click_are_drawn_again():
-    """Every query has as many with a click as asked for; they are the first that the log brings."""
-    log = setting(sessions_per_query=3, clicked=True).log
-    clicks = sum_by_list(log)
-    assert clicks.min() >= 1
-    shown = np.unique(log.query)
-    assert np.bincount(log.query, log.count)[shown].tolist() == [3.0] * len(shown)
-    plain = setting(sessions_per_query=200).log
-    p = plain.take(sum_by_list(plain) > 0)
-    # Each query's clicked sessions are a sample of all its clicked ones: same click rates by position.
-    many = setting(sessions_per_query=100, clicked=True).log
-    rates = [np.bincount(x.position, x.label * x.row_count)[1:6] / np.bincount(x.position, x.row_count)[1:6]
-             for x in (p, many)]  # fmt: skip
-    np.testing.assert_allclose(*rates, rtol=0.12)
+    """Of each query the first three sessions with a click of a longer log, drawn one by one."""
+    made = setting(sessions_per_query=3, clicked=True)
+    amount = {"sessions_per_query": 192, "collapse": False}
+    longer = made._simulate(made.protocol, made.seed, **amount).log
+    clicked, taken = sum_by_list(longer) > 0, []
+    for query in range(longer.n_queries):
+        taken += np.flatnonzero(clicked & (longer.query == query))[:3].tolist()
+    log = made.log
+    assert np.bincount(log.query, log.count)[np.unique(log.query)].tolist() == [3.0] * 25
+    assert _contents(log) == _contents(longer.take(np.sort(taken)).collapse())
+
+
+def _contents(log):
+    parts = [np.split(each, log.indptr[1:-1]) for each in (log.document, log.label)]
+    return sorted((tuple(d), tuple(y), int(n)) for d, y, n in zip(*parts, log.count, strict=True))
 
 
 def sum_by_list(log):
@@ -448,13 +455,6 @@ def test_only_relevant_documents_without_click_are_taken_out():
     assert cut.position.tolist() == log.position[kept].tolist()
 
 
-def test_labels_of_shown_documents_are_those_of_the_log():
-    made = setting()
-    judged = made.shown_labels()
-    assert len(judged) == len(np.unique(made.log.document))
-    assert judged.n_queries == made.log.n_queries
-
-
 def test_binary_labels_are_the_two_highest_grades():
     made = setting()
     top = made.max_label
@@ -486,3 +486,77 @@ def test_nothing_is_written_beside_the_results(tmp_path):
     assert sorted(str(p.relative_to(tmp_path)) for p in Path(tmp_path).rglob("*.*")) == [
         "results/tiny-made-quick.jsonl"
     ]
+
+
+# ---- methods of one's own
+
+
+def declared(value):
+    """A weighting of one value, as a notebook declares it."""
+    source = f"""
+from dataclasses import dataclass
+import numpy as np
+import untilt as ut
+
+@ut.method("weighting", "run-toy", title="Toy", note="a constant")
+@dataclass(frozen=True)
+class Toy(ut.weightings.Weighting):
+    value: float = {value}
+
+    def table(self, depth):
+        return np.full((depth, depth), self.value)
+"""
+    linecache.cache[f"toy-{value}"] = (len(source), None, source.splitlines(True), f"toy-{value}")
+    module = types.ModuleType("toy_module")
+    module.__file__ = f"toy-{value}"
+    sys.modules["toy_module"] = module
+    exec(compile(source, f"toy-{value}", "exec"), vars(module))
+
+
+@pytest.fixture
+def toy():
+    declared(1.0)
+    yield
+    sys.modules.pop("toy_module")
+    catalog._added.clear()
+    catalog._catalog.cache_clear()
+
+
+def test_a_method_of_ones_own_is_run_again_when_its_source_changes(toy):
+    row = replace(TINY.rows[0], weighting="run-toy")
+    before = digest(TINY.panels[0], row, TINY.size, None)
+    declared(1.0)
+    assert digest(TINY.panels[0], row, TINY.size, None) == before
+    declared(2.0)
+    assert digest(TINY.panels[0], row, TINY.size, None) != before
+
+
+def test_a_raised_version_makes_other_cells(monkeypatch):
+    before = digest(TINY.panels[0], TINY.rows[0], TINY.size, None)
+    monkeypatch.setitem(methods.VERSIONS, "judged", 2)
+    assert digest(TINY.panels[0], TINY.rows[0], TINY.size, None) != before
+
+
+def test_an_experiment_is_extended_by_rows_and_claims(toy, tmp_path):
+    row = {"name": "toy", "title": "Toy", "ranker": "linear", "weighting": "run-toy",
+           "options": {"l2": 0.3}, "tune": {"weighting.value": [0.5, 1.0]}}  # fmt: skip
+    claim = {"text": "t", "source": "s", "kind": "above", "rows": ["toy", "linear-no-clip"]}
+    given = {"extends": "000-production", "row": [row], "claim": [claim]}
+    extended, base = parse(given, where="mine"), load("000-production")
+    assert extended.rows[:-1] == base.rows
+    assert [panel.rows[-1] for panel in extended.panels] == ["toy", "toy"]
+    assert extended.claims[-1].rows == ("toy", "linear-no-clip")
+    with pytest.raises(OptionError, match="extends takes"):
+        parse({**given, "title": "other"}, where="mine")
+    with pytest.raises(OptionError, match="Did you mean '000-production'"):
+        parse({**given, "extends": "000-producton"}, where="mine")
+
+
+def test_an_experiment_is_run_from_python(tmp_path):
+    made = ut.reproduce(tomllib.loads(TEXT), out=tmp_path, seeds=1)
+    assert made.plan.finished().keys() == set(made.plan.cells)
+    assert {point.row for point in made.summary.points.values()} == {"clicks", "labels"}
+    assert "ndcg@10 by theta" in str(made)
+    assert [path.name for path in made.files] == ["tiny-made.svg", "000.md"]
+    again = ut.reproduce(tomllib.loads(TEXT), out=tmp_path, seeds=1)
+    assert again.summary.points == made.summary.points

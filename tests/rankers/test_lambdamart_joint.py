@@ -104,7 +104,7 @@ def test_positions_from_bins_on_share_a_ratio(losses):
 
 
 def test_twice_the_hessian_is_half_the_learning_rate(made, monkeypatch):
-    """The authors' program has 8 rho (1 - rho) where the text's sigma gives 4: a step half as long."""
+    """The authors' program has 8 rho (1 - rho), the text's sigma gives 4: half the step."""
     options = {**SMALL, "feature_fraction": 1.0, "min_sum_hessian_in_leaf": 0.0}
     x = made.log.features
     short = LambdaMART(PairwiseDebiasing(), **options, learning_rate=0.05).fit(made.log).predict(x)

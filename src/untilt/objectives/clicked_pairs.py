@@ -259,7 +259,7 @@ def sum_clicked_losses(
     largest: tuple[int, int], plain: bool, against_all: bool, sigma: float, discount: FloatArray,
     truncation: int, pair_norm: bool, S: FloatArray,
 ) -> None:  # fmt: skip
-    """S[block, k, l], the unweighted losses of pairs by the positions of the two, normed as slopes."""
+    """S[block, k, l], the unweighted losses of pairs by their positions, normed as slopes are."""
     for block in range(mine[0], mine[1]):
         longest, most = largest
         s_of, e_of = np.empty(most), np.empty(most)

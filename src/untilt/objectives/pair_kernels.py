@@ -134,7 +134,7 @@ def sum_losses_by_position(
     gain: FloatArray, scale: FloatArray, plain: bool, against_all: bool, sigma: float,
     discount: FloatArray, loss_kind: int, truncation: int, pair_norm: bool, S: FloatArray,
 ) -> None:  # fmt: skip
-    """S[block, k, l], the unweighted losses of pairs by the positions of the two, normed as slopes."""
+    """S[block, k, l], the unweighted losses of pairs by their positions, normed as slopes are."""
     for block in range(mine[0], mine[1]):
         longest = longest_of(bounds[block], bounds[block + 1], indptr)
         own, e, d = np.empty(longest), np.empty(longest), np.empty(longest)

@@ -111,7 +111,7 @@ class PairObjective:
     def losses_by_position(self, scores: FloatArray) -> FloatArray:
         """S[k, l], which a joint weighting asks for, at a third of the cost of a pass.
 
-        With `pair_norm` losses are divided as their slopes are: S belongs to what the ranker follows.
+        With `pair_norm` losses are divided as their slopes are.
         """
         slates, clicked = self._parts
         total = np.zeros((max(1, self.slates.depth),) * 2)

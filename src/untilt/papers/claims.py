@@ -141,17 +141,6 @@ def _rank(x: Value | None, values: tuple[Value, ...]) -> float:
 HOLDS, FAILS, OPEN = "holds", "does not hold", "undecided"
 Series = dict[Value | None, float]  # by x, within one run
 MOST_RUNS = 1000  # beyond that a difference is as good as none
-# What a claim's number says, positive where the claim holds.
-WORDS: dict[ClaimKind, str] = {
-    "above": "higher by",
-    "below": "lower by",
-    "similar": "different by",
-    "rises": "rises by",
-    "falls": "falls by",
-    "gains-more": "gains more by",
-    "closer": "nearer by",
-    "larger-gap": "gap larger by",
-}
 
 
 @dataclass(frozen=True)
@@ -160,7 +149,7 @@ class Verdict:
 
     `against` is the title of the row, and `at` the x, of the test that is shown, where a claim has
     several. `sides` counts these: clearly on its side, clearly on the other, all. `runs_needed` is
-    about how many runs with this mean and spread would decide that test; None for MOST_RUNS or more.
+    about how many runs with this mean and spread would decide it, None for MOST_RUNS or more.
     """
 
     claim: Claim
@@ -176,20 +165,23 @@ class Verdict:
     @property
     def sentence(self) -> str:
         """The reason in figures, and for what is undecided how many runs would decide it."""
-        word, needed = WORDS[self.claim.kind], self._needed
         if self.interval is None:
-            return f"{word} {self.value:+.4f} in one run, which decides nothing"
-        low, high = self.interval.low, self.interval.high
+            return f"{self.value:+.4f} in one run, which decides nothing"
         place = "" if self.at is None else f" at {self.at}"
         place += f" against {self.against}" if self.against else ""
-        ends = f"interval {low:+.4f} to {high:+.4f} over {self.n_runs} runs"
-        if self.sides is None:
-            margin = f", margin {self.claim.margin:g}" if self.claim.kind == "similar" else ""
-            return f"{word} {self.value:+.4f}{place}, {ends}{margin}{needed}"
-        with_it, against_it, total = self.sides
+        margin = f", margin {self.claim.margin:g}" if self.claim.kind == "similar" else ""
+        tests = ""
+        if self.sides is not None:
+            tests = (
+                f" ({self.sides[0]} of {self.sides[2]} tests for it, {self.sides[1]} against it)"
+            )
+        needed = "" if self.verdict != OPEN else f"; more than {MOST_RUNS:,} runs would be needed"
+        if needed and self.runs_needed is not None:
+            needed = f"; about {self.runs_needed} runs with this spread would decide it"
         return (
-            f"{with_it} of {total} tests clearly on its side, {against_it} clearly against it "
-            f"(Holm); {place.strip()}: {word} {self.value:+.4f}, {ends}{needed}"
+            f"{self.value:+.4f}{place}, interval {self.interval.low:+.4f} to "
+            f"{self.interval.high:+.4f} over {self.n_runs} runs{margin}"
+            f"{tests}{needed}"
         )
 
     @property

@@ -159,7 +159,7 @@ def _regression_em(setting: CellSetting, **options: Any) -> PositionBias:
 
 @register_curve("regression-em-draws")
 def _regression_em_draws(setting: CellSetting, steps: int = 20, n_trees: int = 30) -> PositionBias:
-    """Regression-EM as published: each M step fits trees to draws of relevance from the posterior."""
+    """Regression-EM as published: each M step fits trees to draws from the posterior."""
     import lightgbm
 
     log, rng = setting.log, np.random.default_rng(setting.seed)
@@ -175,7 +175,8 @@ def _regression_em_draws(setting: CellSetting, steps: int = 20, n_trees: int = 3
     x = np.repeat(log.features[shown], 2, axis=0)
     relevant = np.tile([1.0, 0.0], len(shown))
     options = {"objective": "binary", "num_leaves": 15, "learning_rate": 0.1, "verbosity": -1,
-               "num_threads": setting.n_threads, "seed": setting.seed, "deterministic": True}  # fmt: skip
+               "num_threads": setting.n_threads, "seed": setting.seed,
+               "deterministic": True}  # fmt: skip
     for _ in range(steps):
         looked, good = theta[k], gamma[index]
         unclicked = 1 - looked * good
@@ -294,7 +295,6 @@ RANKERS: dict[str, Builder] = {}  # beside those of the catalogue
 TRAINING: dict[str, Callable[[CellSetting], ClickLog | JudgedLists]] = {
     "clicks": lambda setting: setting.log,
     "labels": lambda setting: setting.labels(),
-    "labels-shown": lambda setting: setting.shown_labels(),
     "click-and-dwell": lambda setting: synthesise(setting.log, {"click": 1.0, "dwell": 1.0}),
     "clicks-against-irrelevant": lambda setting: setting.irrelevant_only(),
 }

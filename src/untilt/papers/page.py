@@ -36,7 +36,7 @@ READING = (
     "± is half the 95% interval. Claims: positive figures are on the claim's side, except of two "
     "things that should not differ. In brackets: tests clearly for, clearly against (corrected by "
     "Holm), all; a claim holds where all are for it, and does not where one is against it. On data "
-    "with folds the fold is the unit, the mean over its seeds: seeds share queries, and folds share "
+    "with folds the fold is the unit, the mean over its seeds: seeds share queries, folds share "
     "training queries, so that intervals are too short for other queries."
 )
 
@@ -117,7 +117,7 @@ def known_sources() -> list[JudgedSource]:
 def publish(
     what: ReproductionPlan, folder: Path, *, formats: tuple[str, ...] = ("svg",)
 ) -> list[Path]:
-    """Write the charts of this plan, and the page of its document with all that has results here."""
+    """Write the charts of this plan, and the page of its document."""
     known = [load(name) for name in names() if what.experiment.name != name]
     together = [each for each in known if each.document == what.experiment.document]
     together = sorted([*together, what.experiment], key=lambda each: each.name)
@@ -159,29 +159,24 @@ def _write_charts(of: Reproduction, folder: Path, formats: tuple[str, ...]) -> l
 def _found(
     experiment: Experiment, folder: Path, beside: ReproductionPlan | None = None
 ) -> list[Reproduction]:
-    """The experiment on each data set with results; `beside` is the plan that is being published."""
+    """The experiment on each data set with results, and the plan that is being published."""
     scale: Scale = "" if beside is None else beside.scale
-    own = [] if beside is None or beside.experiment != experiment else [beside]
-    sources = [each for each in known_sources() if not own or each.name != own[0].source.name]
-    own += [plan(experiment, each, folder, scale=scale) for each in sources]
-    own += [
-        plan(experiment, each, folder, scale=scale)
-        for each in _own_sources(experiment, folder, {what.source.name for what in own})
-    ]
-    order = [source.name for source in known_sources()]
-    own.sort(key=lambda w: order.index(w.source.name) if w.source.name in order else len(order))
-    return [Reproduction(what) for what in own if what.finished()]
-
-
-def _own_sources(experiment: Experiment, folder: Path, known: set[str]) -> list[JudgedSource]:
-    """Folders of the user's own with results from earlier, which tell the name and the folds."""
-    own: dict[str, JudgedSource] = {}
+    sources = {each.name: each for each in known_sources()}
     for path in sorted((folder / "results").glob(f"{experiment.name}-*.jsonl")):
-        cells = list(ResultsFile(path).read())
-        for name in {cell.data for cell in cells} - known - set(own):
-            form = Form(("train",), ("test",), folds=max(cell.fold for cell in cells))
-            own[name] = JudgedSource(name, Path(name), FileLayout(name, name, (form,)))
-    return list(own.values())
+        # Of a folder of the user's own its results tell the name and the folds.
+        for cell in ResultsFile(path).read():
+            if sources.setdefault(cell.data, _own(cell.data, cell.fold)).folds < cell.fold:
+                sources[cell.data] = _own(cell.data, cell.fold)
+    plans = [plan(experiment, each, folder, scale=scale) for each in sources.values()]
+    if beside is not None and beside.experiment == experiment:
+        plans = [each for each in plans if each.source.name != beside.source.name] + [beside]
+        plans.sort(key=lambda each: list(sources).index(each.source.name))
+    return [Reproduction(what) for what in plans if what.finished()]
+
+
+def _own(name: str, folds: int) -> JudgedSource:
+    form = Form(("train",), ("test",), folds=folds)
+    return JudgedSource(name, Path(name), FileLayout(name, name, (form,)))
 
 
 def _document(name: str) -> Document:

@@ -312,7 +312,7 @@ def parse(table: Mapping[str, Any], *, where: str) -> Experiment:
     """
     plain: dict[str, Any] = {"quick": {}, **table}
     if "extends" in plain:
-        return _extended(plain, where)
+        plain = _extended(plain, where)
     plain.setdefault("full", plain.get("size", {}))
     plain.setdefault("size", plain["full"])
     for size in ("full", "size", "quick"):
@@ -325,23 +325,19 @@ def parse(table: Mapping[str, Any], *, where: str) -> Experiment:
     return experiment
 
 
-def _extended(plain: dict[str, Any], where: str) -> Experiment:
-    """The experiment of the catalogue with more rows, in all panels, and more claims."""
-    base = load(str(plain["extends"]))
-    unknown = sorted(set(plain) - {"extends", "name", "quick", "row", "claim"})
-    if unknown:
+def _extended(plain: dict[str, Any], where: str) -> dict[str, Any]:
+    """The tables of the experiment of the catalogue with more rows, in all panels, and claims."""
+    name = load(str(plain["extends"])).name
+    base = _table(_inside("catalogue", f"{name}{SUFFIX}"), name, name)
+    if unknown := sorted(set(plain) - {"extends", "name", "quick", "row", "claim"}):
         raise OptionError(
             f"{where}: extends takes [[row]] and [[claim]] alone. Got {', '.join(unknown)} as well."
         )
-    rows, claims = (
-        tuple(from_plain(cls, each, where=where) for each in _tables(cls, plain, key, where))
-        for key, cls in (("row", Row), ("claim", Claim))
-    )
-    more = tuple(row.name for row in rows)
-    panels = tuple(replace(p, rows=p.rows + more if p.rows else ()) for p in base.panels)
-    made = replace(base, panels=panels, rows=base.rows + rows, claims=base.claims + claims)
-    _check(made, where)
-    return made
+    for panel in base["panel"]:
+        if "rows" in panel:
+            panel["rows"] += [row.get("name", "") for row in plain.get("row", [])]
+    both = {key: base.get(key, []) + list(plain.get(key, [])) for key in ("row", "claim")}
+    return {"quick": {}, **base, **both}
 
 
 def _tables(cls: type, plain: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:

@@ -147,14 +147,6 @@ class CellSetting:
         """The labels of all documents of the training queries: the skyline learns from them."""
         return self.binary(self.train) if self.panel.binary else self.train
 
-    def shown_labels(self) -> JudgedLists:
-        """The judged lists cut to the documents that the log shows."""
-        log, judged = self.log, self.sim.truth.judged
-        shown = np.zeros(log.n_documents, dtype=bool)
-        shown[log.document] = True
-        kept = np.concatenate([[0], np.cumsum(shown)])[judged.indptr]
-        return JudgedLists(judged.features[shown], judged.labels[shown], kept, judged.query_id)
-
     def irrelevant_only(self) -> ClickLog:
         """The log without relevant documents that nobody clicked: only the truth can tell them."""
         log = self.log
@@ -188,7 +180,7 @@ class CellSetting:
 
 
 def _with_clicks(draw: Callable[..., Simulation], wanted: int) -> Simulation:
-    """The first `wanted` sessions with a click of every query; a session without one is drawn again.
+    """The first `wanted` sessions with a click of every query.
 
     All sessions of one seed are drawn in a fixed order, so a longer log begins with the shorter.
     """
