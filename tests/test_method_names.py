@@ -54,7 +54,6 @@ OTHER_MEANINGS = {
         "auditing/ bias/experiments/ data/read/columns.py simulation/behaviour.py",
     ),
     "swap": ("a curve that an experiment measures", "papers/"),
-    "power-law": ("a shape put on an estimated curve", "cli/bias.py"),
     "trust": (
         "what a weighting needs of a bias; what may turn a decision",
         "weighting/ evaluation/sensitivity.py",

@@ -68,7 +68,7 @@ def test_a_run_by_time_learns_from_earlier_sessions_and_says_so(table, tmp_path)
     assert codes(split.notes) == ["run.held-out-latest"]
     assert done.decision.source.begins == ("1144", "1192")
     page = done.report.read_text()
-    assert "the latest 20% of the sessions, from 1192 on" in page
+    assert "The latest 20% of the sessions are held out for the evaluation, from 1192 on" in page
     assert "Sessions by use" in page
     again = ut.run(table, tmp_path / "run", split="time", features="f_*", **READING)
     assert "evaluate" in again.resumed

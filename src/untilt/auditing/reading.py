@@ -62,7 +62,7 @@ PASSED = note(
 
 FITS = note(
     "reading.fits",
-    "Clicks pass the other tests of the position-based model: {what:listed}.",
+    "Clicks pass these tests of the position-based model: {what:listed}.",
 )
 FITS_ELSE = note(FITS.code, "Here clicks fit the position-based model: {what:listed}.")
 

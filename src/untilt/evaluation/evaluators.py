@@ -43,7 +43,7 @@ MODEL_ONLY = warning(
 
 @method(
     "evaluator", "naive", title="Raw clicks", order=10, choose=("evaluate", "select"),
-    note="clicks as they are, the position bias left in",
+    note="raw clicks, without correction",
 )  # fmt: skip
 @dataclass(frozen=True)
 class NaiveEvaluator(Evaluator):

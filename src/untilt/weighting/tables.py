@@ -29,7 +29,7 @@ NO_CLICKS_PROPORTIONAL = note(
 @method(
     "weighting", "clicks", title="Raw clicks", order=10,
     choose=("train", "select", "run", "usual", "usual in select"),
-    note="clicks as they are, the position bias left in", aliases=("naive",), default=True,
+    note="raw clicks, without correction", aliases=("naive",), default=True,
 )  # fmt: skip
 @dataclass(frozen=True)
 class Naive(base.Weighting):
