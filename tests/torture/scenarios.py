@@ -155,7 +155,8 @@ def meaning(file: Path) -> str:  # noqa: PLR0911  one for each kind of file
         return _digest(_plain(ut.load(file)))
     if file.suffix == ".jsonl":
         lines = [json.loads(line) for line in file.read_text().splitlines() if line.strip()]
-        return _digest(sorted(json.dumps([line["cell"], line["values"]]) for line in lines))
+        # A cell that two commands computed at once has two lines and counts once.
+        return _digest(sorted({json.dumps([line["cell"], line["values"]]) for line in lines}))
     if file.suffix in (".json", ".md", ".toml") and "candidates" not in file.parts:
         return _digest([line for line in file.read_text().splitlines() if "second" not in line])
     if file.suffix == ".json":
