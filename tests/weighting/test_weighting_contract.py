@@ -2,6 +2,7 @@
 
 import dataclasses
 from functools import partial
+from inspect import isabstract
 
 import numpy as np
 import pytest
