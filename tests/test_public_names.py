@@ -30,7 +30,7 @@ def test_the_front_page_is_short_and_every_other_name_is_in_a_namespace():
     assert set(dir(untilt)) == {*_names.FRONT, *_names.MODULES, "UntiltError", "__version__"}
     assert set(untilt.__all__) == set(dir(untilt))  # type: ignore[attr-defined]
     shown = {*_names.FRONT, *(name for space in SPACES for name in dir(getattr(untilt, space)))}
-    assert set(_names.homes()) - shown == {"compare_curves", "grid", "position_graph"}
+    assert set(_names.homes()) - shown == {"compare_curves", "grid", "method", "position_graph"}
 
 
 def test_every_name_is_the_one_of_its_home_everywhere():

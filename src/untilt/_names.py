@@ -40,7 +40,6 @@ NAMESPACES = {
             "untilt.bias.position_graph": "position_graph",
             "untilt.data.write_log": "write_log",
             "untilt.catalog": "method",
-            "untilt.papers.page": "reproduce",
             "untilt.rankers.score_file": "score_file",
             "untilt.selection.select": "grid select",
             "untilt.serving.watch": "watch",
@@ -103,6 +102,7 @@ NAMESPACES = {
     "simulation": Namespace(
         ("protocol",),
         {
+            "untilt.papers.page": "reproduce",
             "untilt.simulation.grids": "grid_examination simulate_grid",
             "untilt.simulation.simulate": "simulate_to_parquet",
             "untilt.simulation.production": "production_ranker production_rankers",

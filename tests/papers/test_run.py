@@ -560,3 +560,13 @@ def test_an_experiment_is_run_from_python(tmp_path):
     assert [path.name for path in made.files] == ["tiny-made.svg", "000.md"]
     again = ut.reproduce(tomllib.loads(TEXT), out=tmp_path, seeds=1)
     assert again.summary.points == made.summary.points
+
+
+def test_the_published_regression_em_finds_examination_where_features_say_all():
+    """Relevance is in the features: posteriors and trees then settle near the true curve."""
+    made = setting(queries=150, sessions_per_query=60)
+    drawn = curve_of(made, "regression-em-draws", {}).examination[:5]
+    truth = made.sim.truth.examination[:5]
+    assert drawn[0] == 1
+    assert np.all(np.diff(drawn) < 0.05)
+    np.testing.assert_allclose(drawn, truth / truth[0], atol=0.15)

@@ -2,6 +2,7 @@
 
 import dataclasses
 from functools import partial
+from inspect import isabstract
 
 import numpy as np
 import pytest
@@ -41,8 +42,8 @@ def make(request):
 def test_every_public_weighting_is_in_the_suite():
     made = {type(make(no_noise())) for make in WEIGHTINGS.values()}
     public = {getattr(untilt, name) for name in dir(untilt.weightings)}
-    tables = {each for each in public if isinstance(each, type) and issubclass(each, Weighting)}
-    assert tables == made
+    tables = {x for x in public if isinstance(x, type) and issubclass(x, Weighting)}
+    assert {each for each in tables if not isabstract(each)} == made
 
 
 @pytest.mark.parametrize("depth", [1, 2, DEPTH])

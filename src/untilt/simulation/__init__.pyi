@@ -1,4 +1,5 @@
 # Written by `make stub`.
+from untilt.papers.page import reproduce as reproduce
 from untilt.simulation.grids import grid_examination as grid_examination
 from untilt.simulation.grids import simulate_grid as simulate_grid
 from untilt.simulation.production import production_ranker as production_ranker

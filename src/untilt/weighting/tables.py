@@ -349,11 +349,11 @@ class PairwiseDebiasing(base.JointWeighting):
     """
 
     p: float = 0.0
-    bins: int | None = 12
     # Ratios outside [floor, 1/floor] come from positions with next to no clicks; unchecked, one
     # such position takes over the whole gradient.
     floor: float = 1e-3
     losses: Losses = "mean"
+    bins: int | None = 12
 
     def __post_init__(self) -> None:
         check_choice("losses", self.losses, get_args(Losses))
