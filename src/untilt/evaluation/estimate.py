@@ -358,7 +358,8 @@ def estimate(
         estimates = estimates.with_intervals_of(own)
     estimates = _with_untested(estimates, named)
     if labels is not None:
-        by_labels = beside_clicks(log, named, labels, str(rank_metric), curve, level)
+        usual = log.take(baseline_lists(log, baseline))
+        by_labels = beside_clicks(usual, named, labels, str(rank_metric), curve, level)
         estimates = replace(estimates, labels=by_labels)
     unshown = unshown and not by.matches_slots  # nothing is known of a place that it never had
     return _with_unshown(estimates, named, judge, pool) if unshown else estimates

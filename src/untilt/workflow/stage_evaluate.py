@@ -255,12 +255,13 @@ def evaluate_scores(
         if step.rankers:
             options = replace(options, baseline=(step.rankers[0].name,))
             estimates = estimated(test, {SHOWN: shown, **scores}, bias, options, clip)
+    production = test.take(baseline_lists(test, options.baseline))
     labels = None
     if options.grades is not None:
         systems: Any = {SHOWN: shown, chosen: scores[chosen]}
         try:
             labels = beside_clicks(
-                test, systems, options.grades, options.metric, bias, options.level
+                production, systems, options.grades, options.metric, bias, options.level
             )
         except OptionError as error:  # such as grades of other queries
             told = (*told, GRADES_UNUSED(why=str(error)))
@@ -268,7 +269,6 @@ def evaluate_scores(
         estimates = replace(estimates, warnings=(*told, *estimates.warnings))
     assert estimates.inputs is not None
     clips = estimates.inputs.evaluator.takes("clip")
-    production = test.take(baseline_lists(test, options.baseline))
     return step_results.HeldOut.of(
         estimates,
         chosen,
