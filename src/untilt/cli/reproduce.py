@@ -83,8 +83,8 @@ def reproduce(
     Without --quick or --full, it uses the paper's clicks per query, and as many queries and runs
     as fit into minutes to an hour.
 
-    Finished parts are kept in FOLDER/results, so that the same command continues a stopped run. The
-    page of the document, such as FOLDER/003.md, has the tables, the charts and the claims that hold.
+    Finished parts are kept in FOLDER/results, so that the same command continues a stopped run.
+    The page of the document, such as FOLDER/003.md, has tables, charts and the claims that hold.
 
     Example: [bold]untilt reproduce 003-table-2 --quick[/bold]
 

@@ -156,8 +156,8 @@ class RunSettings(
         str | Sequence[str],
         Option(
             "A candidate to train: a correction on trees ({weighting|objective}) or a ranker "
-            "({ranker}). Raw clicks are always trained. May be repeated (default: auto, or balanced "
-            "for labels that are no clicks).",
+            "({ranker}). Raw clicks are always trained. May be repeated (default: auto, "
+            "or balanced for labels that are no clicks).",
             metavar="NAME", must=_NAMES,
         ),
     ] = "usual"  # fmt: skip
