@@ -267,7 +267,9 @@ def test_what_would_turn_the_answer_is_told_in_words_and_numbers(decision):
     ]
     assert figure.table.rows[0][2] == "\u22120.050 to +0.350"
     assert len(told.notes) == 1  # trust turns nothing
-    assert "can turn: curve steeper or flatter." in told.paragraphs[0]
+    assert (
+        "These flip the answer within their range: curve steeper or flatter." in told.paragraphs[0]
+    )
     nothing = replace(decision.held_out.sensitivity, causes=())
     without = replace(decision, held_out=replace(decision.held_out, sensitivity=nothing))
     assert "sensitivity" not in [each.name for each in sections_of(without)]
