@@ -30,7 +30,7 @@ LONGEST = (
     "cli/test_consistency.py", "report/test_page.py", "workflow/test_logs_of_all_kinds.py",
     "rankers/test_preference.py", "papers/test_catalogue.py", "workflow/test_folds.py",
     "workflow/test_damage.py", "auditing/test_deep_lists.py", "cli/test_audit_plan_bias.py",
-    "papers/test_overview.py", "cli/test_demo.py", "rankers/test_dual_learning.py",
+    "papers/test_pages.py", "cli/test_demo.py", "rankers/test_dual_learning.py",
 )  # fmt: skip
 
 

@@ -333,11 +333,12 @@ def _extended(plain: dict[str, Any], where: str) -> dict[str, Any]:
         raise OptionError(
             f"{where}: extends takes [[row]] and [[claim]] alone. Got {', '.join(unknown)} as well."
         )
+    rows, claims = _tables(Row, plain, "row", where), _tables(Claim, plain, "claim", where)
     for panel in base["panel"]:
         if "rows" in panel:
-            panel["rows"] += [row.get("name", "") for row in plain.get("row", [])]
-    both = {key: base.get(key, []) + list(plain.get(key, [])) for key in ("row", "claim")}
-    return {"quick": {}, **base, **both}
+            panel["rows"] += [row["name"] for row in rows]
+    more = {"row": base["row"] + rows, "claim": base.get("claim", []) + claims}
+    return {"quick": {}, **base, **more}
 
 
 def _tables(cls: type, plain: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
