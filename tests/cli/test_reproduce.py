@@ -81,10 +81,10 @@ def test_people_read_tables_and_claims(folder):
     said = (folder / "stdout.txt").read_text()
     assert "mine: Clicks and labels" in said
     assert "6 cells on make_judged" in said
-    assert "ndcg@10 in 003" in said
+    assert "ndcg@10 in mine" in said
     assert "0.7900" in said
     assert "Labels are better." in said
-    assert "100 queries to learn from and 60 for the test, 20 sessions per query, 3 seeds" in said
+    assert "20 sessions per query; make_judged: 100 queries, 3 seeds." in said
 
 
 def test_the_page_holds_the_cells_that_were_printed(folder):
