@@ -358,7 +358,7 @@ MEASURED = {
     "Memory: every session has its own query": (memory_table, "own-query"),
     "Exports: rows and lists that differ": (export_table, "exact"),
     "Exports: the same without care for thresholds": (export_table, "as they are"),
-        "Exports: size and time": (export_table, "written"),
+    "Exports: size and time": (export_table, "written"),
     "Real logs: curves of clara2": (real_table, "curves of clara2"),
     "Real logs: curves of expedia": (real_table, "curves of expedia"),
     "Real logs: curves of thuir": (real_table, "curves of thuir"),
