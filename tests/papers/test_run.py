@@ -565,7 +565,7 @@ def test_an_experiment_is_run_from_python(tmp_path):
 def test_the_published_regression_em_finds_examination_where_features_say_all():
     """Relevance is in the features: posteriors and trees then settle near the true curve."""
     made = setting(queries=150, sessions_per_query=60)
-    drawn = curve_of(made, "regression-em-draws", {}).examination[:5]
+    drawn = np.asarray(curve_of(made, "regression-em-draws", {}).at(np.arange(1, 6)))
     truth = made.sim.truth.examination[:5]
     assert drawn[0] == 1
     assert np.all(np.diff(drawn) < 0.05)

@@ -185,3 +185,9 @@ def test_this_ndcg_is_the_librarys():
 def test_wrong_options_are_refused(options, message):
     with pytest.raises(OptionError, match=message):
         make_judged(**options)
+
+
+def test_sets_of_different_seeds_share_no_query_id():
+    ids = [make_judged(30, 5, seed=seed).query_id.tolist() for seed in (0, 1, 2)]
+    assert ids[0] == list(range(30))
+    assert len({each for of in ids for each in of}) == 90
