@@ -26,15 +26,12 @@ class Candidate(Protocol):
 
     def fit(self, data: Any, /) -> Any:
         """Learn from the training data."""
-        ...
 
     def predict(self, features: Any, /) -> Any:
         """One score for each row of the features."""
-        ...
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The constructor's arguments."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

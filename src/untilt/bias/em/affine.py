@@ -18,7 +18,7 @@ import numba as nb
 import numpy as np
 
 from untilt._core.arrays import BoolArray, FloatArray, IntArray
-from untilt.bias.log_ratios import Uncertainty, effective_by_column, larger_error
+from untilt.bias.log_ratios import STAYS, Uncertainty, effective_by_column, larger_error
 from untilt.data.counts import Cells, PositionCounts
 from untilt.data.limits import allow_table
 from untilt.errors import IdentifiabilityError
@@ -35,8 +35,6 @@ EDGE = 1e-6
 ERROR_EDGE = 1e-9
 # A document whose relevance is at its bound is not estimated any more.
 AT_BOUND = 1e-5
-# Of a query that is left out so much stays: all of it may be all that a position has.
-STAYS = 0.05
 # Of the largest eigenvalue of the scaled information; below, clicks do not identify a direction.
 LEAST_INFORMATION = 1e-10
 

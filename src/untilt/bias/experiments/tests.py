@@ -364,17 +364,7 @@ def _other_sessions(lists: ClickLog, others: ClickLog, limits: Departure) -> Tes
     known = shown > 0
     usual = np.divide(summed, shown, out=np.zeros_like(summed), where=known)
     table = np.where(known, usual, np.nan)[:, None]
-    covariance, variance, spread = _rank_sums(
-        lists.indptr, lists.document, lists.position, lists.sessions, table
-    )
-    if not variance[0] > 0:
-        return None
-    z = float(covariance[0] / sqrt(variance[0]))
-    p_value = float(2 * special.ndtr(-abs(z)))
-    correlation = float(covariance[0] / spread[0])
-    failed = p_value < ALARM and abs(correlation) >= limits.correlation
-    fact = SHUFFLE_USUAL_ORDER(correlation=correlation, z=z, p_value=p_value)
-    return fact if failed else None, "other sessions", p_value
+    return _correlations(lists, table, np.ones(1, dtype=bool), limits)
 
 
 def usable_features(log: ClickLog) -> BoolArray:
@@ -424,8 +414,16 @@ def _knows_click(log: ClickLog, x: FeatureArray) -> bool:
 
 def _feature_correlations(lists: ClickLog, usable: BoolArray, limits: Departure) -> Tested | None:
     assert lists.features is not None
+    return _correlations(lists, lists.features, usable, limits, lists.feature_names)
+
+
+def _correlations(
+    lists: ClickLog, table: AnyArray, usable: BoolArray, limits: Departure,
+    names: Sequence[str] = (),
+) -> Tested | None:  # fmt: skip
+    """Positions against the columns of a table: features by name, or usual positions."""
     covariance, variance, spread = _rank_sums(
-        lists.indptr, lists.document, lists.position, lists.sessions, lists.features
+        lists.indptr, lists.document, lists.position, lists.sessions, table
     )
     varies = usable & (variance > 0)
     z = np.divide(covariance, np.sqrt(variance), out=np.zeros_like(variance), where=varies)
@@ -434,10 +432,12 @@ def _feature_correlations(lists: ClickLog, usable: BoolArray, limits: Departure)
         return None
     j = int(np.argmax(np.abs(z)))
     p_value = min(1.0, used * float(2 * special.ndtr(-abs(z[j]))))
-    correlation, name = float(covariance[j] / spread[j]), lists.feature_names[j]
+    correlation = float(covariance[j] / spread[j])
     failed = p_value < ALARM and abs(correlation) >= limits.correlation
-    fact = SHUFFLE_FEATURE(feature=name, correlation=correlation, z=float(z[j]), p_value=p_value)
-    return fact if failed else None, "features", p_value
+    told = SHUFFLE_FEATURE if names else SHUFFLE_USUAL_ORDER
+    feature = {"feature": names[j]} if names else {}
+    fact = told(**feature, correlation=correlation, z=float(z[j]), p_value=p_value)
+    return fact if failed else None, "features" if names else "other sessions", p_value
 
 
 @nb.njit(cache=True)
@@ -652,7 +652,7 @@ def _feature_differences(made: _TestedExperiment) -> Tested | None:
     if log.features is None:
         return None
     usable_columns = np.flatnonzero(usable_features(log))
-    z, correlation, where = [], [], []
+    tried = []
     for arm in range(1, int(made.arm.max()) + 1):
         pair = made.swapped[made.arm == arm]
         if len(pair) == 0:
@@ -668,17 +668,14 @@ def _feature_differences(made: _TestedExperiment) -> Tested | None:
                 D, made.arm[usable] == arm, made.stratum[usable], log.sessions[usable]
             )
             if found is not None:
-                z.append(found[0])
-                correlation.append(found[1])
-                where.append((log.feature_names[j], *pair[0].tolist()))
-    if not z:
+                tried.append((*found, log.feature_names[j], *pair[0].tolist()))
+    if not tried:
         return None
-    best = int(np.argmax(np.abs(z)))
-    p_value = min(1.0, len(z) * float(2 * special.ndtr(-abs(z[best]))))
-    feature, first, second = where[best]
-    fact = SWAP_FEATURE(feature=feature, upper=first, lower=second,
-        correlation=correlation[best], z=z[best], p_value=p_value,
-    )  # fmt: skip
+    z, correlation, feature, first, second = max(tried, key=lambda each: abs(each[0]))
+    p_value = min(1.0, len(tried) * float(2 * special.ndtr(-abs(z))))
+    fact = SWAP_FEATURE(
+        feature=feature, upper=first, lower=second, correlation=correlation, z=z, p_value=p_value
+    )
     return fact if p_value < ALARM else None, "features", p_value
 
 
