@@ -365,7 +365,6 @@ class Optimiser:
     name : "adam", "adamw", "adagrad", "rmsprop", "sgd" or "momentum" (sgd with decay 0.9)
     learning_rate : the rate at the start
     schedule : "constant", or "cosine": falls to 0 over the whole training
-    weight_decay : with "adamw" only: p also shrinks by rate * weight_decay * p in every step
     clip_norm : a longer gradient is cut to this length
     multipliers : ((top-level key of the parameters, factor), ...) for parts with another rate
     """
@@ -373,7 +372,6 @@ class Optimiser:
     name: str = "adam"
     learning_rate: float = 1e-3
     schedule: str = "constant"
-    weight_decay: float = 0.0
     clip_norm: float | None = None
     multipliers: tuple[tuple[str, float], ...] = ()
 
@@ -383,8 +381,6 @@ class Optimiser:
         check_choice("schedule", self.schedule, SCHEDULES)
         if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
             raise OptionError(f"learning_rate must be above 0. Got {self.learning_rate} instead.")
-        if self.weight_decay and self.name != "adamw":
-            raise OptionError(f"weight_decay belongs to 'adamw', not to {self.name!r}.")
 
     @property
     def without_rate(self) -> "Optimiser":
@@ -411,8 +407,6 @@ class Optimiser:
                 "momentum": lambda: optax.trace(decay=0.9),
             }[self.name]()
         )
-        if self.weight_decay:
-            parts.append(optax.add_decayed_weights(self.weight_decay))
         return optax.chain(*parts)
 
     def multiplied(self, updates: Params) -> Params:
