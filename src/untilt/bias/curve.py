@@ -235,19 +235,19 @@ class PositionBias(Portable, View):
         theta = _checked_examination(examination)
         K = len(theta)
         beliefs = as_facts(assumes)
+        curves = {
+            "std_error": std_error, "eps_plus": eps_plus, "eps_minus": eps_minus, "low": low,
+            "high": high, "effective_at": effective_at,
+        }  # fmt: skip
         store: dict[str, Any] = {
             "examination": theta,
-            "std_error": _of_shape("std_error", std_error, (K,)),
+            **{name: _of_shape(name, each, (K,)) for name, each in curves.items()},
             "covariance": _of_shape("covariance", covariance, (K, K)),
-            "eps_plus": _of_shape("eps_plus", eps_plus, (K,)),
-            "eps_minus": _of_shape("eps_minus", eps_minus, (K,)),
             "method": method,
             "assumes": beliefs,
             "status": as_fact(status),
             "relative": relative,
             "level": level,
-            "low": _of_shape("low", low, (K,)),
-            "high": _of_shape("high", high, (K,)),
             "eta": eta,
             "eta_std_error": eta_std_error,
             "effective_queries": None if effective_queries is None else float(effective_queries),
@@ -255,7 +255,6 @@ class PositionBias(Portable, View):
             or (_reads_as_estimate(method, beliefs) if estimated is None else estimated),
             "bounds": bounds,
             "layout": layout,
-            "effective_at": _of_shape("effective_at", effective_at, (K,)),
         }
         if store["covariance"] is not None and store["std_error"] is None:
             store["std_error"] = frozen(np.sqrt(np.diag(store["covariance"])))

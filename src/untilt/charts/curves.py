@@ -151,9 +151,7 @@ def curves_chart(
     thick = alt.condition("datum.truth", alt.value(6), alt.value(2))
     layers.append(base.mark_line().encode(y=y, strokeDash=dash, strokeWidth=thick))
     size = 46 if len(values) <= FEW_POINTS else 12
-    layers.append(
-        base.mark_point(filled=True, size=size, opacity=1).encode(y=y, shape=shape)
-    )
+    layers.append(base.mark_point(filled=True, size=size, opacity=1).encode(y=y, shape=shape))
     layers.append(_tooltips(points, x, values, decimals, more or {}, theme))
     return alt.layer(*layers, data=alt.Data(values=rows)).properties(
         width=theme.width, height=height

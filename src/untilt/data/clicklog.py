@@ -127,20 +127,18 @@ class ClickLog(Portable, View):
             feature_names = [f"f{j + 1}" for j in range(table.shape[1])]
         if made_by is not None and len(made_by) and not ranker_names:
             ranker_names = range(int(made_by.max()) + 1)
+        indices = {"doc_query": doc_query, "document": document, "position": position, "item": item}
+        counts = {"indptr": indptr, "count": np.ones(len(lists), int) if count is None else count}
         self._store(
+            **{
+                name: None if given is None else arrays.whole_numbers(given, dtype, what=name)
+                for each, dtype in ((indices, np.int32), (counts, np.int64))
+                for name, given in each.items()
+            },
             query_id=arrays.identifiers(query_id),
             doc_id=arrays.identifiers(doc_id),
-            doc_query=arrays.whole_numbers(doc_query, np.int32, what="doc_query"),
-            indptr=arrays.whole_numbers(indptr, np.int64, what="indptr"),
             query=lists,
-            document=arrays.whole_numbers(document, np.int32, what="document"),
-            position=arrays.whole_numbers(position, np.int32, what="position"),
             label=arrays.frozen(label, np.float64),
-            count=arrays.whole_numbers(
-                np.ones(len(lists), dtype=np.int64) if count is None else count,
-                np.int64,
-                what="count",
-            ),
             features=table,
             feature_names=tuple(feature_names),
             ranker=made_by,
@@ -151,7 +149,6 @@ class ClickLog(Portable, View):
                 name: arrays.frozen(each, np.float64) for name, each in extra_labels.items()
             },
             context={name: _categories_or_numbers(column) for name, column in context.items()},
-            item=None if item is None else arrays.whole_numbers(item, np.int32, what="item"),
             missing=missing,
             layout=layout,
             turnover=turnover,

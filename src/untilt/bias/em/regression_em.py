@@ -8,7 +8,14 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numba as nb
 import numpy as np
 
-from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, handed_over
+from untilt._core.arrays import (
+    BoolArray,
+    FeatureArray,
+    FloatArray,
+    IntArray,
+    handed_over,
+    sum_by,
+)
 from untilt._core.ascent import short_steps
 from untilt._core.progress import track
 from untilt._core.statistics import bootstrap_weights
@@ -368,7 +375,7 @@ def fit_shares(cells: PositionCounts, free: BoolArray) -> ShareFit:
     scores, J = _equations(cells.arrays, query, np.exp(z), n_queries)
     inverse = np.zeros_like(J)
     inverse[np.ix_(free, free)] = inverted(J[np.ix_(free, free)])
-    noise = _noise_by_query(cells.arrays, query, np.exp(z), inverse, n_queries)
+    noise = _noise_by_query(cells, query, np.exp(z), inverse, n_queries)
     return ShareFit(z, clustered(scores @ inverse, noise, inverse))
 
 
@@ -396,27 +403,18 @@ def _equations(
     return scores, J
 
 
-@nb.njit(cache=True)
 def _noise_by_query(
-    cells: Cells, query: IntArray, theta: FloatArray, inverse: FloatArray, n_queries: int
+    cells: PositionCounts, query: IntArray, theta: FloatArray, inverse: FloatArray, n_queries: int
 ) -> FloatArray:
     """(queries, K) each query's part of the diagonal of J^-1 J J^-1."""
-    indptr, position, impressions, clicks = cells
-    noise = np.zeros((n_queries, len(theta)))
-    for d in range(len(query)):
-        m, total = 0.0, 0.0
-        for cell in range(indptr[d], indptr[d + 1]):
-            m += clicks[cell]
-            total += impressions[cell] * theta[position[cell] - 1]
-        for i in range(len(theta)):
-            mean, square = 0.0, 0.0
-            for cell in range(indptr[d], indptr[d + 1]):
-                k = position[cell] - 1
-                s = impressions[cell] * theta[k] / total
-                mean += s * inverse[k, i]
-                square += s * inverse[k, i] ** 2
-            noise[query[d], i] += m * (square - mean * mean)
-    return noise
+    k, owner, documents = cells.position_index, cells.document_index, cells.n_documents
+    m, shown = sum_by(owner, cells.clicks, documents), cells.impressions * theta[k]
+    s, noise = shown / sum_by(owner, shown, documents)[owner], []
+    for column in inverse.T:
+        mean = sum_by(owner, s * column[k], documents)
+        square = sum_by(owner, s * column[k] ** 2, documents)
+        noise.append(sum_by(query, m * (square - mean * mean), n_queries))
+    return np.column_stack(noise)
 
 
 # Per document; simulated logs with fewer had curves several percent too high.

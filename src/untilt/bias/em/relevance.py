@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numba as nb
 import numpy as np
 
-from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, handed_over
+from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, handed_over, sum_by
 from untilt._core.ascent import EMResult, run_em
 from untilt.bias.em.affine import (
     ERROR_EDGE,
@@ -357,8 +357,7 @@ def uncertainty_of_strata(
     to_numbers[free] = inverse @ jacobian[:, free].T
     query = np.unique(cells.query, return_inverse=True)[1]
     table = _influence_of_a_click(together, affine, to_numbers)
-    n_queries = int(query.max()) + 1
-    influence, noise = _sum_influence(cells.arrays, fit.stratum, query, affine, table, n_queries)
+    influence, noise = _sum_influence(cells, fit.stratum, query, affine, table)
     by_session = jacobian[:, free] @ inverse @ jacobian[:, free].T
     return clustered(influence, noise, by_session)
 
@@ -392,25 +391,17 @@ def _influence_of_a_click(
     return direct - alpha[:, None] * (taken @ to_numbers)[:, None, :]
 
 
-@nb.njit(cache=True)
 def _sum_influence(
-    cells: Cells, stratum: IntArray, query: IntArray, affine: AffineFit, table: FloatArray,
-    n_queries: int,
-) -> tuple[FloatArray, FloatArray]:  # fmt: skip
+    cells: PositionCounts, stratum: IntArray, query: IntArray, affine: AffineFit, table: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """(queries, m) sum of each query's scores, in terms of the numbers, and its variance."""
-    indptr, position, impressions, clicks = cells
-    alpha, beta, gamma = affine
-    influence = np.zeros((n_queries, table.shape[2]))
-    noise = np.zeros((n_queries, table.shape[2]))
-    for d in range(len(stratum)):
-        own, q = stratum[d], query[d]
-        for cell in range(indptr[d], indptr[d + 1]):
-            k, n, c = position[cell] - 1, impressions[cell], clicks[cell]
-            p = min(max(alpha[k] * gamma[own] + beta[k], ERROR_EDGE), 1 - ERROR_EDGE)
-            s = (c - n * p) / (p * (1 - p))
-            for m in range(table.shape[2]):
-                influence[q, m] += s * table[own, k, m]
-                noise[q, m] += n / (p * (1 - p)) * table[own, k, m] ** 2
+    owner, k, n = cells.document_index, cells.position_index, cells.impressions
+    own, unit, n_queries = stratum[owner], query[owner], int(query.max()) + 1
+    p = np.clip(affine.alpha[k] * affine.gamma[own] + affine.beta[k], ERROR_EDGE, 1 - ERROR_EDGE)
+    s, w = (cells.clicks - n * p) / (p * (1 - p)), n / (p * (1 - p))
+    pushes = (table[own, k, m] for m in range(table.shape[2]))
+    sums = [(sum_by(unit, s * x, n_queries), sum_by(unit, w * x**2, n_queries)) for x in pushes]
+    influence, noise = (np.column_stack(each) for each in zip(*sums, strict=True))
     return influence, noise
 
 

@@ -23,6 +23,7 @@ from untilt.facts import Fact
 if TYPE_CHECKING:
     from untilt.data.read.bad_rows import BadRows
     from untilt.data.read.columns import ColumnRoles
+    from untilt.data.read.options import Request
 
 # (n, least, most) of columns of whole numbers, as a file states them; it may be wrong
 Stated = dict[str, tuple[int, int, int]]
@@ -90,21 +91,8 @@ class Export(ABC):
         """The same with other tables."""
 
     @abstractmethod
-    def open(
-        self,
-        database: Database,
-        name: str,
-        *,
-        columns: Mapping[str, str | None],
-        labels: Sequence[str],
-        context: Sequence[str],
-        positions_from: int | None,
-        refuse: bool,
-    ) -> Source:
-        """The log under our names, with positions from 1; options are those of `read_log`.
-
-        `refuse` says whether what cannot be used is an error.
-        """
+    def open(self, database: Database, name: str, request: "Request") -> Source:
+        """The log under our names, with positions from 1, as it was asked for."""
 
 
 @contextmanager

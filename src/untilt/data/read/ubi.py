@@ -20,6 +20,7 @@ from untilt.data.read.bad_rows import N_SHOWN, BadRows, ReadReport
 from untilt.data.read.columns import PERSON
 from untilt.data.read.database import Database, literal, quoted, translated_errors
 from untilt.data.read.files import Files
+from untilt.data.read.options import Request
 from untilt.data.read.sources import Export, Source
 from untilt.data.read.text_files import refuse_missing, texts_of
 from untilt.data.read.types import instant_sql
@@ -174,9 +175,10 @@ class Ubi(Export):
         """The same with other queries and events."""
         return replace(self, queries=parts[0], events=parts[1])
 
-    def open(self, database: Database, name: str, **options: Any) -> Source:
+    def open(self, database: Database, name: str, request: Request) -> Source:
         """The table of impressions, with what was left out of it and why."""
-        wanted = UbiWanted(**options)
+        labels, context = request.label_names, tuple(request.context)
+        wanted = UbiWanted(request.columns or {}, labels, context, request.positions_from)
         wanted.check()
         made = _Making(database, self, wanted)
         made.read_both()
@@ -186,7 +188,7 @@ class Ubi(Export):
             made.find_shown()
             made.find_labels()
             columns = made.write(name)
-        if wanted.refuse and made.bad:
+        if request.on_bad == "raise" and made.bad:
             raise BadRowsError(ReadReport(made.what, 0, 0, tuple(made.bad)).error_text())
         return Source(
             made.what,
@@ -202,14 +204,12 @@ class UbiWanted:
     """What `read_log` was asked for, as far as it says how an export is read.
 
     columns : our name -> path inside the documents; a label or "impression" -> names of actions
-    refuse : whether what cannot be used is an error
     """
 
     columns: Mapping[str, str | None]
     labels: tuple[str, ...]
     context: Sequence[str]
     positions_from: int | None
-    refuse: bool
 
     def check(self) -> None:
         """Raise where a name means nothing here, or two things."""
