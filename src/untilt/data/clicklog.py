@@ -331,7 +331,8 @@ class ClickLog(Portable, View):
         row_keys = [self.document, self.position, self.label, *self.extra_labels.values()]
         groups = group_equal_lists(self.indptr, row_keys, list_keys)
         times = self if self.time is None else self._with(turnover=turnover_of(self))
-        timeless = times._with(time=None) if part is None else times._with_time(part)
+        timeless = times._with(time=None)  # the new time may have another type
+        timeless = timeless if part is None else timeless._with(time=part)
         if groups.n_groups == self.n_lists:  # nothing to merge, so nothing to copy
             return timeless
         count = np.zeros(groups.n_groups, dtype=np.int64)
@@ -419,10 +420,6 @@ class ClickLog(Portable, View):
         new = self._with(position=position, layout=layout)
         order = ragged.order_within_lists(new.indptr, new.position)
         return new._with(**new._rows(order))
-
-    def _with_time(self, time: arrays.IntArray) -> "ClickLog":
-        """The same log with other times, of whatever type the old ones were."""
-        return self._with(time=None)._with(time=time)
 
     def _handed_over(self, changes: dict[str, Any]) -> dict[str, Any]:
         """The same values, read-only and in the types that the log has them in."""

@@ -78,7 +78,7 @@ class Network:
         out: FloatArray = np.empty((len(rows), self.widths[-1]), dtype)
         for chunk in _chunks(len(rows)):
             x = normalised(rows[chunk], self.mean, self.scale, self.transform, dtype=dtype)
-            out[chunk] = _layers(x, weights, biases, activation_of(self.activation))
+            out[chunk] = _layers(x, weights, biases, _ACTIVATION[self.activation])
         return out
 
     def __repr__(self) -> str:
@@ -134,11 +134,6 @@ def normalised(
 def transformed(x: FloatArray, transform: str) -> FloatArray:
     """The values themselves, or sign(x) log(1 + |x|)."""
     return np.sign(x) * np.log1p(np.abs(x)) if transform == "log1p" else x
-
-
-def activation_of(name: str) -> Callable[[AnyArray], AnyArray]:
-    """The activation as a function of arrays."""
-    return _ACTIVATION[name]
 
 
 def _elu(x: AnyArray) -> AnyArray:

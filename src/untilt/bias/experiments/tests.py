@@ -24,7 +24,7 @@ A test that fails has p < ALARM; the tests together raise a false alarm in well 
 honest experiments (tests/bias/test_shuffle_tests.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import factorial, sqrt
 
@@ -300,12 +300,18 @@ def _chance(n: int) -> float:
     return 1 / factorial(n) if n <= 170 else 0.0
 
 
-def _positions(frames: _Frames, limits: Departure) -> Tested | None:
-    total, all_pairs = _Sum(), 0.0
+def _by_size(frames: _Frames) -> Iterator[tuple[int, BoolArray, FloatArray, FloatArray]]:
+    """For each number n of documents its frames, their sessions m and pairs of sessions."""
     for n in np.unique(frames.documents).tolist():
         at = frames.documents == n
-        m, same = frames.sessions[at], frames.same_order[at]
-        pairs = m * (m - 1) / 2
+        m = frames.sessions[at]
+        yield n, at, m, m * (m - 1) / 2
+
+
+def _positions(frames: _Frames, limits: Departure) -> Tested | None:
+    total, all_pairs = _Sum(), 0.0
+    for n, at, m, pairs in _by_size(frames):
+        same = frames.same_order[at]
         value = frames.same_position[at] - pairs
         if n >= SMALL:
             value = value + (n - 1) * (_chance(n) * pairs - same)
@@ -324,10 +330,7 @@ def _positions(frames: _Frames, limits: Departure) -> Tested | None:
 
 def _orders(frames: _Frames, limits: Departure) -> Tested | None:
     total, all_pairs, expected = _Sum(), 0.0, 0.0
-    for n in np.unique(frames.documents).tolist():
-        at = frames.documents == n
-        m = frames.sessions[at]
-        pairs = m * (m - 1) / 2
+    for n, at, m, pairs in _by_size(frames):
         p = _chance(n)
         total.value += float(np.sum(frames.same_order[at] - p * pairs))
         total.variance += p * (1 - p) * float(pairs.sum())
@@ -575,8 +578,6 @@ def _table_moments(unit: AnyArray, arm: IntArray, sessions: IntArray) -> tuple[f
     Mean N (r - 1) (c - 1) / (N - 1) and Haldane's variance, exact if the arms are dealt out to the
     sessions at random. A unit with one session says nothing and is left out.
     """
-    if len(unit) == 0:
-        return 0.0, 0.0, 0.0
     unit = np.unique(unit, return_inverse=True)[1]
     several = sum_by(unit, sessions)[unit] >= 2
     # Arms are counted among these: one session of an arm that has two would be an alarm.
@@ -617,7 +618,8 @@ def _swapped_back(made: _TestedExperiment) -> Tested | None:
     n_queries = int(query.max()) + 1
     base = sum_by(query, log.sessions * is_base, n_queries)
     agreeing = sum_by(query, log.sessions * is_base * (of_base[made.original] >= 2), n_queries)
-    usable = ~is_base & _both_shown(made) & (base[query] >= 2)
+    both_shown = ragged.sums_by_list(log.indptr, made.rank != log.position) == 2
+    usable = ~is_base & both_shown & (base[query] >= 2)
     n = sum_by(query[usable], log.sessions[usable], n_queries)
     matched = float(log.sessions[usable & (of_base[made.original] > 0)].sum())
     total, expected = float(n.sum()), float(np.sum(n * agreeing / np.maximum(base, 1)))
@@ -637,13 +639,6 @@ def _swapped_back(made: _TestedExperiment) -> Tested | None:
         p_value=p_value,
     )
     return fact if p_value < ALARM else None, "lists", p_value
-
-
-def _both_shown(made: _TestedExperiment) -> BoolArray:
-    """(lists,) whether the list shows both positions of its swap."""
-    moved = made.rank != made.log.position
-    found: BoolArray = ragged.sums_by_list(made.log.indptr, moved) == 2
-    return found
 
 
 def _feature_differences(made: _TestedExperiment) -> Tested | None:

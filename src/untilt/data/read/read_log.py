@@ -199,10 +199,11 @@ def _text_ids(
 ) -> frozenset[str]:
     """Roles whose ids are text. Where two tables differ, text is what both can be."""
     keys = [role for role in (*KEYS, VERSION) if role in tables[-1].layout.roles]
-    columns = [
-        (role, table, table.types[table.layout.roles[role]]) for table in tables for role in keys
+    tests = [
+        (role, table.name, id_is_text_sql(table.types[table.layout.roles[role]], role))
+        for table in tables
+        for role in keys
     ]
-    tests = [(role, table.name, id_is_text_sql(column, role)) for role, table, column in columns]
     if request.text_ids:
         return frozenset(keys)
     return frozenset(

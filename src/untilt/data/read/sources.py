@@ -208,6 +208,12 @@ def open_source(database: Database, source: Any, name: str) -> Source:
 # ---- what several doors need
 
 
+def alike(names: Sequence[str]) -> list[str]:
+    """Names that are there more than once, but for upper and lower case."""
+    lower = [name.lower() for name in names]
+    return [name for name in dict.fromkeys(names) if lower.count(name.lower()) > 1]
+
+
 def distinct_names(names: Iterable[str]) -> tuple[str, ...]:
     """Names, of those that differ in upper and lower case alone the first."""
     first: dict[str, str] = {}
@@ -218,8 +224,7 @@ def distinct_names(names: Iterable[str]) -> tuple[str, ...]:
 
 def refuse_alike(what: str, names: Sequence[str]) -> None:
     """Raise where DuckDB could not tell two columns apart."""
-    alike = set(names) - set(distinct_names(names))
-    if alike or len(set(names)) < len(names):
+    if alike(names):
         raise ColumnError(
             f"{what} has columns whose names differ in upper and lower case only, or not at all: "
             f"{', '.join(names[:40])}. Rename them."

@@ -29,7 +29,7 @@ from typing import IO, Any, cast
 
 from untilt.data.read.database import Database, in_short, literal, quoted, translated_errors
 from untilt.data.read.files import JSON, PACKED, Files
-from untilt.data.read.sources import Source, distinct, open_source
+from untilt.data.read.sources import Source, alike, distinct, open_source
 from untilt.data.read.types import Column, instant_sql, text_sql
 from untilt.errors import ColumnError, FileFormatError
 from untilt.facts import phrase
@@ -63,14 +63,8 @@ def open_csv(database: Database, files: Files, name: str) -> Source:
             )
             return _typed(database, name, text, values, ids, _csv_tests, _csv_cast)
 
-    given = tuple(name for _, header in headers for name in _alike(header))
+    given = tuple(name for _, header in headers for name in alike(header))
     return Source(files.what, names, load, given)
-
-
-def _alike(header: Sequence[str]) -> list[str]:
-    """Names that a header has more than once, but for upper and lower case."""
-    lower = [name.lower() for name in header]
-    return [name for name in dict.fromkeys(header) if lower.count(name.lower()) > 1]
 
 
 def _header(file: str) -> tuple[str, list[str]]:
