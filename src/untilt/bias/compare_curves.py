@@ -16,12 +16,11 @@ curve that fits best, pi_k proportional to n_k theta_k^p. p below 1: the curve i
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from untilt._core import ragged
-from untilt._core.arrays import BoolArray, FloatArray, IntArray, handed_over, sum_by
+from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.ascent import short_steps
 from untilt._core.statistics import MeanEstimate, effective_units, jackknife_error, weighted_mean
 from untilt.bias.curve import PositionBias
@@ -220,14 +219,7 @@ def _moved(counts: PositionCounts, usable: BoolArray) -> PositionCounts:
     n = np.where(kept, counts.impressions, 0.0)
     several = counts.by_document((n > 0).astype(float)) > 1
     part = counts.where(several)
-    kept = usable[part.position_index]
-    return replace(
-        part,
-        indptr=handed_over(ragged.keep_rows(part.indptr, kept)),
-        position=handed_over(part.position[kept]),
-        impressions=handed_over(part.impressions[kept]),
-        clicks=handed_over(part.clicks[kept]),
-    )
+    return part.with_cells(usable[part.position_index])
 
 
 class _Shares:
