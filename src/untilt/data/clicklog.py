@@ -286,13 +286,12 @@ class ClickLog(Portable, View):
             sessions = arrays.whole_numbers(count, np.int64, what="count")
             check_count(sessions, len(chosen))
         rows = ragged.rows_of_lists(self.indptr, chosen)
+        known = {"ranker": self.ranker, "time": self.time, "person": self.person}
         return self._with(
             indptr=ragged.indptr_of(ragged.lengths(self.indptr)[chosen]),
             query=self.query[chosen],
             count=sessions,
-            ranker=None if self.ranker is None else self.ranker[chosen],
-            time=None if self.time is None else self.time[chosen],
-            person=None if self.person is None else self.person[chosen],
+            **{name: each[chosen] for name, each in known.items() if each is not None},
             context={name: column[chosen] for name, column in self.context.items()},
             **self._rows(rows),
         )

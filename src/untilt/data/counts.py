@@ -6,7 +6,7 @@ sum is a sufficient statistic. Ten million sessions become as many cells as ther
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numba as nb
 import numpy as np
@@ -129,9 +129,10 @@ class PositionCounts(Portable):
 
     def with_cells(self, keep: BoolArray, **columns: IntArray) -> Self:
         """Only the cells where `keep` (cells,) is true, and these columns in place of theirs."""
-        own = {name: getattr(self, name)[keep] for name in ("position", "impressions", "clicks")}
-        own["indptr"] = ragged.keep_rows(self.indptr, keep)
-        return replace(self, **{name: handed_over(x) for name, x in {**own, **columns}.items()})
+        cells = {name: getattr(self, name)[keep] for name in ("position", "impressions", "clicks")}
+        given = {"indptr": ragged.keep_rows(self.indptr, keep), **cells, **columns}
+        kept: dict[str, Any] = {name: handed_over(column) for name, column in given.items()}
+        return replace(self, **kept)
 
     def at_positions(self, keep: BoolArray) -> Self:
         """Only the positions where `keep` (K,) is true, numbered anew from 1.

@@ -78,7 +78,9 @@ class Network:
         out: FloatArray = np.empty((len(rows), self.widths[-1]), dtype)
         for chunk in _chunks(len(rows)):
             x = normalised(rows[chunk], self.mean, self.scale, self.transform, dtype=dtype)
-            out[chunk] = _layers(x, weights, biases, _ACTIVATION[self.activation])
+            for w, b in zip(weights[:-1], biases[:-1], strict=True):
+                x = _ACTIVATION[self.activation](x @ w + b)
+            out[chunk] = x @ weights[-1] + biases[-1]
         return out
 
     def __repr__(self) -> str:
@@ -151,17 +153,6 @@ _ACTIVATION: dict[str, Callable[[AnyArray], AnyArray]] = {
     "gelu": _gelu,
     "identity": lambda x: x,
 }
-
-
-def _layers(
-    x: FloatArray,
-    weights: list[FloatArray],
-    biases: list[FloatArray],
-    activation: Callable[[AnyArray], AnyArray],
-) -> FloatArray:
-    for w, b in zip(weights[:-1], biases[:-1], strict=True):
-        x = activation(x @ w + b)
-    return x @ weights[-1] + biases[-1]
 
 
 def _chunks(n: int) -> Iterator[slice]:
