@@ -7,19 +7,25 @@ learning rate of 0.3 in place of 0.1, to save time.
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from _harness import RESULTS, save, table
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tests.recovery.explained import make_explained
 
 from untilt.bias.em.regression_em import RegressionEM
 from untilt.bias.em.trust_em import TrustAnchor, TrustEM
 from untilt.bias.given import KnownBias
 from untilt.simulation.protocols import DLA, Harvest, Shuffle, Swap, Trust
 from untilt.simulation.simulate import Simulation, simulate
-from untilt.simulation.synthetic import make_explained, make_judged
+from untilt.simulation.synthetic import make_judged
 
 NAME = "em_coverage"
 LOGS_BETWEEN_SAVES = 10

@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from untilt._core import markdown as md
 from untilt._core.words import sentence
-from untilt.errors import safe_text
+from untilt.errors import OptionError, did_you_mean, safe_text
 from untilt.facts import Fact
 
 WIDTH = 100  # of text
@@ -131,6 +131,16 @@ class Entries(Generic[Entry]):
 
     def __len__(self) -> int:
         return len(self.entries)
+
+    def _named(self, name: str, what: str) -> Entry:
+        """The entry of this name."""
+        known: dict[str, Entry] = {getattr(each, "name", ""): each for each in self.entries}
+        if name in known:
+            return known[name]
+        raise OptionError(
+            f"there is no {what} {name!r} here.{did_you_mean(name, known)} There are: "
+            f"{', '.join(known) or 'none'}."
+        )
 
 
 class Writer(Protocol):

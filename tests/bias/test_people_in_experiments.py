@@ -23,7 +23,7 @@ def test_squares_by_leaving_out_each_person() -> None:
     log = made.top(4)
     assert log.person is not None
     z, _ = log_ratios(ShuffledTop().fit(log).bias_)
-    clicks = shuffled._clicks(log.indptr, log.position, log.label, log.sessions, 4)
+    clicks = shuffled._clicks(log, 4)
     lost = shuffled._by_list(log, *clicks)
     squares = [np.sum(left_out(log.person[lists], *more) ** 2) for lists, *more in lost]
     others = (log.take(log.person != who) for who in range(40))

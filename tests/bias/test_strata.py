@@ -13,7 +13,6 @@ from untilt.bias.em.relevance import (
     StratifiedFit,
     fit_of_strata,
     strata_of,
-    uncertainty_of_strata,
     widened,
 )
 from untilt.bias.em.trust_em import re_anchored
@@ -181,7 +180,7 @@ def test_errors_are_the_schur_complement_of_the_whole_matrix(rng):
     whole = X.T @ (X * (100 / (p * (1 - p)))[:, None])
     keep = np.concatenate([FREE, np.ones(6, dtype=bool)])
     expected = np.linalg.inv(whole[np.ix_(keep, keep)])[:6, :6]
-    found = uncertainty_of_strata(cells, fit, FREE, np.eye(8)).covariance
+    found = fit.uncertainty(cells, FREE, np.eye(8)).covariance
     assert found[np.ix_(FREE, FREE)] == pytest.approx(expected, rel=1e-8)
     assert not found[~FREE].any()
 
@@ -200,7 +199,7 @@ def test_a_stratum_for_each_document_is_the_error_of_counts(rng):
     )
     affine = AffineFit(ALPHA, BETA, rng.uniform(0.3, 0.7, n))
     fit = fit_of(affine, np.arange(n))
-    one = uncertainty_of_strata(cells, fit, FREE, np.eye(8))
+    one = fit.uncertainty(cells, FREE, np.eye(8))
     two = uncertainty_of_affine(cells, affine, FREE, np.eye(8))
     assert one.covariance == pytest.approx(two.covariance, rel=1e-9, abs=1e-15)
     assert one.rule == two.rule

@@ -19,7 +19,6 @@ from untilt.bias.em.relevance import (
     mixture_em,
     normalised,
     start_values,
-    uncertainty_of_mixture,
 )
 from untilt.bias.em.trust_em import AffineCurves, anchor_jacobian, re_anchored
 from untilt.data.counts import PositionCounts
@@ -249,9 +248,7 @@ def test_errors_shrink_with_the_root_of_the_documents(rng):
     for n in (200, 800):
         cells = cells_from(gamma[:n], 40, clicks[:n])
         fit = mixture_em(cells, tolerance=1e-2, max_steps=2000)
-        errors.append(
-            np.sqrt(np.diag(uncertainty_of_mixture(cells, fit, free, np.eye(8)).covariance))
-        )
+        errors.append(np.sqrt(np.diag(fit.uncertainty(cells, free, np.eye(8)).covariance)))
     ratio = errors[0][free] / errors[1][free]
     assert np.all((ratio > 1.4) & (ratio < 2.9))
 
@@ -477,12 +474,10 @@ def test_documents_that_are_all_alike(rng):
     gamma, free = np.full(60, 0.5), np.array([False, True, True, True] * 2)
     exact = cells_from(gamma, 50, expected_clicks(gamma, 50))
     with pytest.raises(IdentifiabilityError, match="do not identify the curves"):
-        uncertainty_of_mixture(
-            exact, mixture_em(exact, tolerance=1e-6, max_steps=500), free, np.eye(8)
-        )
+        mixture_em(exact, tolerance=1e-6, max_steps=500).uncertainty(exact, free, np.eye(8))
     cells = cells_from(gamma, 50, rng.binomial(50, expected_clicks(gamma, 1)))
     fit = mixture_em(cells, tolerance=1e-4, max_steps=2000)
-    error = np.sqrt(np.diag(uncertainty_of_mixture(cells, fit, free, np.eye(8)).covariance))
+    error = np.sqrt(np.diag(fit.uncertainty(cells, free, np.eye(8)).covariance))
     assert np.all(error[1:4] > fit.affine.alpha[1:])
 
 

@@ -144,7 +144,7 @@ def test_the_seed_decides(log: ClickLog, by: str) -> None:
         ({"share": 0}, "share must lie between 0 and 1. Got 0"),
         ({"share": 1.0}, "share must lie between 0 and 1. Got 1.0"),
         ({"share": float("nan")}, "share must lie between 0 and 1. Got nan"),
-        ({"share": 0.5, "by": "user"}, "by must be 'query', 'session' or 'time'. Got 'user'"),
+        ({"share": 0.5, "by": "user"}, "by must be one of 'query', 'session', 'time'. Got 'user'"),
     ],
 )
 def test_errors(log: ClickLog, options: dict, message: str) -> None:

@@ -4,6 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from tests.recovery.explained import make_explained
 
 from untilt import (
     AffineIPS,
@@ -24,7 +25,6 @@ from untilt import (
     simulate_grid,
 )
 from untilt.simulation.protocols import DLA, Harvest, Shuffle, Swap, Trust
-from untilt.simulation.synthetic import make_explained
 
 SEEDS = (0, 1, 2)
 GRID = Grid(3, 4)

@@ -16,16 +16,15 @@ curve that fits best, pi_k proportional to n_k theta_k^p. p below 1: the curve i
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from untilt._core import ragged
-from untilt._core.arrays import BoolArray, FloatArray, IntArray, handed_over, sum_by
+from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.ascent import short_steps
 from untilt._core.statistics import MeanEstimate, effective_units, jackknife_error, weighted_mean
 from untilt.bias.curve import PositionBias
-from untilt.bias.given import BiasLike, GivenCurve, as_examination, numbered_for
+from untilt.bias.given import BiasLike, as_examination, numbered_for
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, position_counts
 from untilt.data.layout import Layout
@@ -132,13 +131,7 @@ class CurveComparison(Entries[CurveEntry], View):
         return self[name].fact
 
     def __getitem__(self, name: str) -> CurveEntry:
-        for entry in self.entries:
-            if entry.name == name:
-                return entry
-        raise OptionError(
-            f"there is no curve {name!r} in this comparison. It has: "
-            f"{', '.join(entry.name for entry in self.entries) or 'none'}."
-        )
+        return self._named(name, "curve")
 
     def view(self) -> list[Section]:
         """The scores, best first, and the power of each that would fit."""
@@ -212,8 +205,6 @@ def _affine(
         place = layout.places(depth)
         alpha, beta, theta = _affine(examination, int(place[-1]), None)
         return alpha[place - 1], beta[place - 1], theta[place - 1]
-    if isinstance(examination, GivenCurve):
-        examination = examination.to_bias(depth)
     if not isinstance(examination, PositionBias):
         examination = PositionBias(examination.at(np.arange(1, depth + 1)))
     inside = min(depth, examination.depth)
@@ -228,14 +219,7 @@ def _moved(counts: PositionCounts, usable: BoolArray) -> PositionCounts:
     n = np.where(kept, counts.impressions, 0.0)
     several = counts.by_document((n > 0).astype(float)) > 1
     part = counts.where(several)
-    kept = usable[part.position_index]
-    return replace(
-        part,
-        indptr=handed_over(ragged.keep_rows(part.indptr, kept)),
-        position=handed_over(part.position[kept]),
-        impressions=handed_over(part.impressions[kept]),
-        clicks=handed_over(part.clicks[kept]),
-    )
+    return part.with_cells(usable[part.position_index])
 
 
 class _Shares:

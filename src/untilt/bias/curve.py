@@ -135,6 +135,7 @@ def tightest(most: FloatArray) -> FloatArray:
     return closed
 
 
+_CURVES = ("examination", "std_error", "low", "high")  # of a bias, (K,), in the same unit
 # Of the file that `PositionBias.save` writes.
 KIND, VERSION = "untilt position bias", 1
 AGAIN = "Write it with bias.save(path); a curve of your own goes into ut.KnownBias([...])."
@@ -235,19 +236,19 @@ class PositionBias(Portable, View):
         theta = _checked_examination(examination)
         K = len(theta)
         beliefs = as_facts(assumes)
+        curves = {
+            "std_error": std_error, "eps_plus": eps_plus, "eps_minus": eps_minus, "low": low,
+            "high": high, "effective_at": effective_at,
+        }  # fmt: skip
         store: dict[str, Any] = {
             "examination": theta,
-            "std_error": _of_shape("std_error", std_error, (K,)),
+            **{name: _of_shape(name, each, (K,)) for name, each in curves.items()},
             "covariance": _of_shape("covariance", covariance, (K, K)),
-            "eps_plus": _of_shape("eps_plus", eps_plus, (K,)),
-            "eps_minus": _of_shape("eps_minus", eps_minus, (K,)),
             "method": method,
             "assumes": beliefs,
             "status": as_fact(status),
             "relative": relative,
             "level": level,
-            "low": _of_shape("low", low, (K,)),
-            "high": _of_shape("high", high, (K,)),
             "eta": eta,
             "eta_std_error": eta_std_error,
             "effective_queries": None if effective_queries is None else float(effective_queries),
@@ -255,7 +256,6 @@ class PositionBias(Portable, View):
             or (_reads_as_estimate(method, beliefs) if estimated is None else estimated),
             "bounds": bounds,
             "layout": layout,
-            "effective_at": _of_shape("effective_at", effective_at, (K,)),
         }
         if store["covariance"] is not None and store["std_error"] is None:
             store["std_error"] = frozen(np.sqrt(np.diag(store["covariance"])))
@@ -301,21 +301,14 @@ class PositionBias(Portable, View):
     def _part(self, own: slice | IntArray) -> "PositionBias":
         """The curve at some of its positions, or at all in another order."""
 
-        def part(values: FloatArray | None) -> FloatArray | None:
-            return None if values is None else values[own]
-
+        curves = (*_CURVES, "eps_plus", "eps_minus", "effective_at")
+        part = {name: each[own] for name in curves if (each := getattr(self, name)) is not None}
         return replace(
             self,
-            examination=self.examination[own],
-            std_error=part(self.std_error),
+            **part,
             covariance=None if self.covariance is None else self.covariance[own][:, own],
-            eps_plus=part(self.eps_plus),
-            eps_minus=part(self.eps_minus),
-            low=part(self.low),
-            high=part(self.high),
             layout=None,
             bounds=self.bounds and replace(self.bounds, part=self.bounds.part[own]),
-            effective_at=part(self.effective_at),
         )
 
     @property
@@ -431,18 +424,9 @@ class PositionBias(Portable, View):
     def scaled(self, factor: npt.ArrayLike) -> "PositionBias":
         """The curve with theta times `factor` at each position (K,), its errors along with it."""
         f = np.asarray(factor, dtype=float)
-
-        def times(values: FloatArray | None, by: FloatArray = f) -> FloatArray | None:
-            return None if values is None else values * by
-
-        return replace(
-            self,
-            examination=self.examination * f,
-            std_error=times(self.std_error),
-            covariance=times(self.covariance, np.outer(f, f)),
-            low=times(self.low),
-            high=times(self.high),
-        )
+        times = {name: each * f for name in _CURVES if (each := getattr(self, name)) is not None}
+        covariance = None if self.covariance is None else self.covariance * np.outer(f, f)
+        return replace(self, **times, covariance=covariance)
 
     def compare(self, other: "PositionBias", *, level: float = 0.95) -> "BiasComparison":
         """Do two curves differ, and where? See `untilt.bias.curve_operations.compare`."""

@@ -292,21 +292,9 @@ def hold_last(bias: PositionBias, depth: int) -> PositionBias:
             f"Got {depth}; cut the log with ⟦log.top({depth})|--depth {depth}⟧ "
             "instead."
         )
-    index = np.minimum(np.arange(depth), bias.depth - 1)
-
-    def longer(values: FloatArray | None) -> FloatArray | None:
-        return None if values is None else values[index]
-
-    return replace(
-        bias,
-        examination=bias.examination[index],
-        std_error=longer(bias.std_error),
-        covariance=None if bias.covariance is None else bias.covariance[np.ix_(index, index)],
-        low=longer(bias.low),
-        high=longer(bias.high),
-        effective_at=longer(bias.effective_at),
-        assumes=(*bias.assumes, CONSTANT_BELOW(position=bias.depth)),
-    )
+    held = bias._part(np.minimum(np.arange(depth), bias.depth - 1))
+    assumes = (*bias.assumes, CONSTANT_BELOW(position=bias.depth))
+    return replace(held, layout=bias.layout, assumes=assumes)
 
 
 def check_shapeable(bias: PositionBias, why: str) -> None:

@@ -186,10 +186,9 @@ def KnownBias(  # noqa: N802  reads as a type: what it makes is one
 ) -> PositionBias:
     """A curve you already know, for instance from another experiment."""
     return PositionBias(
-        np.asarray(examination, dtype=float),
-        eps_plus=None if eps_plus is None else np.asarray(eps_plus, dtype=float),
-        eps_minus=None if eps_minus is None else np.asarray(eps_minus, dtype=float),
-        method="given",
+        examination,
+        eps_plus=eps_plus,
+        eps_minus=eps_minus,
         assumes=(CURVE_IS_RIGHT,),
         relative=not absolute,
     )

@@ -131,7 +131,7 @@ def curves_chart(
     if not all(points.values()):
         raise ShapeError("a curve needs at least one position.")
     values = sorted({x for each in points.values() for x, *_ in each})
-    looks = _Looks(list(curves), truth, theme, legend_columns)
+    colour, shape, dash = looks(list(curves), theme, truth, legend_columns)
     rows = [
         {"name": name, "x": x, "value": v, "low": low, "high": high, "truth": name == truth}
         for name, each in points.items()
@@ -140,7 +140,7 @@ def curves_chart(
     known = [value for each in points.values() for _, value, *_ in each if value is not None]
     lowest = max([values[-1], *known])
     y = _value_axis(value_title, from_zero, value_format, math.ceil(lowest) if diagonal else None)
-    base = alt.Chart().encode(x=x.encoding(values), color=looks.colour())
+    base = alt.Chart().encode(x=x.encoding(values), color=colour)
     layers = [*_lines_behind(theme, values, level, marked, diagonal)]
     if any(row["low"] is not None for row in rows):
         band = base.transform_filter("isValid(datum.low) && isValid(datum.high)")
@@ -149,59 +149,35 @@ def curves_chart(
             band.mark_area(opacity=0.16, strokeWidth=0).encode(y=low, y2=alt.Y2("high:Q"))
         )
     thick = alt.condition("datum.truth", alt.value(6), alt.value(2))
-    layers.append(base.mark_line().encode(y=y, strokeDash=looks.dash(), strokeWidth=thick))
+    layers.append(base.mark_line().encode(y=y, strokeDash=dash, strokeWidth=thick))
     size = 46 if len(values) <= FEW_POINTS else 12
-    layers.append(
-        base.mark_point(filled=True, size=size, opacity=1).encode(y=y, shape=looks.shape())
-    )
+    layers.append(base.mark_point(filled=True, size=size, opacity=1).encode(y=y, shape=shape))
     layers.append(_tooltips(points, x, values, decimals, more or {}, theme))
     return alt.layer(*layers, data=alt.Data(values=rows)).properties(
         width=theme.width, height=height
     )
 
 
-@dataclass(frozen=True)
-class _Looks:
-    """Colour, dash and shape of each curve."""
+def looks(
+    names: list[str], theme: Theme, truth: str | None = None, legend_columns: int | None = None
+) -> "tuple[alt.Color, alt.Shape, alt.StrokeDash]":
+    """Colour, shape and dash of each name; the truth is drawn in ink."""
+    import altair as alt
 
-    names: list[str]
-    truth: str | None
-    theme: Theme
-    legend_columns: int | None
+    def scale(each: list[Any]) -> "alt.Scale":
+        return alt.Scale(domain=names, range=each[: len(names)])
 
-    def colour(self) -> "alt.Color":
-        import altair as alt
-
-        free = iter(self.theme.series)
-        ink = self.theme.colours["ink"]
-        scale = self._scale([ink if name == self.truth else next(free) for name in self.names])
-        return alt.Color("name:N", title=None, scale=scale, legend=self._legend())
-
-    def shape(self) -> "alt.Shape":
-        import altair as alt
-
-        return alt.Shape(
-            "name:N", title=None, scale=self._scale(list(SHAPES)), legend=self._legend()
-        )
-
-    def dash(self) -> "alt.StrokeDash":
-        import altair as alt
-
-        dashes = iter(DASHES)
-        each = [DASHES[0] if name == self.truth else next(dashes) for name in self.names]
-        return alt.StrokeDash("name:N", title=None, scale=self._scale(each), legend=None)
-
-    def _scale(self, looks: list[Any]) -> "alt.Scale":
-        import altair as alt
-
-        return alt.Scale(domain=self.names, range=looks[: len(self.names)])
-
-    def _legend(self) -> "alt.Legend | None":
-        import altair as alt
-
-        if not self.theme.legend or len(self.names) == 1:
-            return None
-        return alt.Legend(columns=self.legend_columns or alt.Undefined)
+    legend = None
+    if theme.legend and len(names) > 1:
+        legend = alt.Legend(columns=legend_columns or alt.Undefined)
+    free, dashes = iter(theme.series), iter(DASHES)
+    colours = [theme.colours["ink"] if name == truth else next(free) for name in names]
+    dash = [DASHES[0] if name == truth else next(dashes) for name in names]
+    return (
+        alt.Color("name:N", title=None, scale=scale(colours), legend=legend),
+        alt.Shape("name:N", title=None, scale=scale(list(SHAPES)), legend=legend),
+        alt.StrokeDash("name:N", title=None, scale=scale(dash), legend=None),
+    )
 
 
 def _value_axis(

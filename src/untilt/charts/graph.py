@@ -72,7 +72,7 @@ def graph_chart(graph: Graph, *, theme: Theme = FILE) -> "alt.LayerChart":
         scale=alt.Scale(domain=(1 - margin, deepest + margin), nice=False),
     )
     y = alt.Y("y:Q", axis=None, scale=alt.Scale(domain=(-below, above), nice=False))
-    names = _component_names(graph)
+    names = {k: positions_words(each) for each in graph.components for k in each}
     colour = _colour(graph, names, theme)
     layers = [
         *([_arcs(arcs, names).encode(x=x, y=y, color=colour)] if arcs else []),
@@ -127,11 +127,6 @@ def _bend(pair: Pair) -> list[dict[str, float]]:
         {"x": middle - half * math.cos(turn), "y": _height(pair) * math.sin(turn), "step": step}
         for step, turn in enumerate(turns)
     ]
-
-
-def _component_names(graph: Graph) -> dict[int, str]:
-    """Position -> the name of its component."""
-    return {k: positions_words(each) for each in graph.components for k in each}
 
 
 def _colour(graph: Graph, names: dict[int, str], theme: Theme) -> "alt.Color":

@@ -6,7 +6,8 @@ The tornado chart: how far a difference moves when one thing at a time is wrong.
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from untilt.charts.theme import FILE, SHAPES, Theme, check_series, finite
+from untilt.charts.curves import looks
+from untilt.charts.theme import FILE, Theme, check_series, finite
 from untilt.errors import ShapeError
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ def intervals_chart(
     names: Literal["axis", "above", "none"] = "axis",
     at: float | None = None,
     reported: Mapping[str, float] | None = None,
-    domain: tuple[float, float] | None = None,
     value_format: str = ".4f",
     theme: Theme = FILE,
     row: int = ROW,
@@ -51,7 +51,6 @@ def intervals_chart(
     names : on the axis; above each value, so that a narrow screen has room; or left out
     at : an upright line, such as 0 or the truth
     reported : values to set beside them, as open diamonds
-    domain : of the horizontal axis, to compare several charts
     value_format : d3's format of the tooltip's figures
     """
     import altair as alt
@@ -68,7 +67,7 @@ def intervals_chart(
         }
         for i, (name, bar) in enumerate(values.items())
     ]  # fmt: skip
-    fixed = alt.Scale(domain=domain, nice=False) if domain else alt.Scale(zero=False, padding=16)
+    fixed = alt.Scale(zero=False, padding=16)
     x = {"title": value_title, "axis": alt.Axis(tickCount=5), "scale": fixed}
     y = _name_axis(order, names)
     colour = alt.condition(
@@ -163,8 +162,6 @@ def groups_chart(
     *,
     value_title: str,
     group_title: str | None = None,
-    theme: Theme = FILE,
-    height: int = 240,
 ) -> "alt.LayerChart":
     """Values with intervals by group along the horizontal axis; names have a colour and a shape."""
     import altair as alt
@@ -176,29 +173,24 @@ def groups_chart(
          "high": finite(bar.high)}
         for group, bars in groups.items() for name, bar in bars.items()
     ]  # fmt: skip
-    legend = alt.Legend(columns=2) if theme.legend and len(names) > 1 else None
-    look = {
-        "color": alt.Color("name:N", title=None, legend=legend,
-                           scale=alt.Scale(domain=names, range=theme.series[: len(names)])),
-        "shape": alt.Shape("name:N", title=None, legend=legend,
-                           scale=alt.Scale(domain=names, range=list(SHAPES)[: len(names)])),
-    }  # fmt: skip
+    colour, shape, _ = looks(names, FILE, legend_columns=2)
     several = any(len(bars) > 1 for bars in groups.values())
     axis = alt.Axis(labelAngle=-30, labelLimit=220)
     y = {"title": value_title, "scale": alt.Scale(zero=False)}
+    tips = [alt.Tooltip("name:N"), *_tips()]
     base = alt.Chart().encode(
         x=alt.X("group:N", title=group_title, sort=list(groups), axis=axis),
         xOffset=alt.XOffset("name:N", sort=names) if several else alt.Undefined,
     )
     return alt.layer(
         base.mark_rule(strokeWidth=3).encode(
-            y=alt.Y("low:Q", **y), y2=alt.Y2("high:Q"), color=look["color"]
+            y=alt.Y("low:Q", **y), y2=alt.Y2("high:Q"), color=colour
         ),
         base.mark_point(filled=True, size=90, opacity=1).encode(
-            y=alt.Y("value:Q", **y), **look, tooltip=[alt.Tooltip("name:N"), *_tips()]
+            y=alt.Y("value:Q", **y), color=colour, shape=shape, tooltip=tips
         ),
         data=alt.Data(values=rows),
-    ).properties(width=max(320, 75 * len(groups)), height=height)
+    ).properties(width=max(320, 75 * len(groups)), height=240)
 
 
 def bars_chart(
@@ -248,7 +240,6 @@ def tornado_chart(
     value: float,
     value_title: str,
     theme: Theme = FILE,
-    row: int = CAUSE_ROW,
 ) -> "alt.LayerChart":
     """Bars by name, one under the other, around the value as measured (dashed) and around 0.
 
@@ -306,7 +297,7 @@ def tornado_chart(
         bar,
         names.mark_text(**look, stroke=paper, strokeWidth=5, fill=paper),
         names.mark_text(**look),
-    ).properties(width=theme.width, height=row * len(bars))
+    ).properties(width=theme.width, height=CAUSE_ROW * len(bars))
 
 
 def _parts(bar: TornadoBar, value: float) -> list[tuple[float, float, bool]]:

@@ -118,13 +118,11 @@ def css_variables() -> str:
     )
 
 
-def finished(
-    chart: Any, *, title: str = "", subtitle: str | Sequence[str] = "", theme: Theme = FILE
-) -> Any:
+def finished(chart: Any, *, title: str = "", subtitle: str | Sequence[str] = "") -> Any:
     """The chart, or a row or column of charts, with its heading and the theme's configuration."""
     import altair as alt
 
-    chart = chart.properties(config=alt.Config.from_dict(theme.config()))
+    chart = chart.properties(config=alt.Config.from_dict(FILE.config()))
     if not title:
         return chart
     heading = alt.TitleParams(title, subtitle=subtitle or alt.Undefined, anchor="start")

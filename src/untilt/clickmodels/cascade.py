@@ -1,6 +1,7 @@
 """Models of a reader who goes down the list: cascade, dependent click, click chain and (S)DBN."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -119,12 +120,8 @@ class DCM(chain.ChainEMModel):
         alpha = prior.rate(counts.clicks, counts.examined_if_gone)
         state = DCMState(alpha, _lambda(counts.went_on, counts.stepped))
         if not counting:
-            self.em_, prior = self._run(
-                state,
-                prior,
-                lambda prior: _dcm_step(counts, prior),
-                lambda state, prior: self._dcm_refitted(counts, state, prior),
-            )
+            step, refitted = partial(_dcm_step, counts), partial(self._dcm_refitted, counts)
+            self.em_, prior = self._run(state, prior, step, refitted)
             state = self.em_.state
         self._keep_attraction(state.alpha, prior)
         self.continuation_ = handed_over(state.lam)
@@ -195,12 +192,9 @@ class CCM(chain.ChainEMModel):
         counts = chain.chain_counts(log, log.document, log.n_documents)
         prior = smoothing_of(counts.clicks, counts.examined_if_gone, self._first_strength)
         alpha = prior.rate(counts.clicks, counts.examined_if_gone)
-        self.em_, prior = self._run(
-            CCMState(alpha, np.array([0.9, 0.8, 0.5])),
-            prior,
-            lambda prior: _ccm_step(counts, prior),
-            lambda state, prior: self._ccm_refitted(counts, state, prior),
-        )
+        start = CCMState(alpha, np.array([0.9, 0.8, 0.5]))
+        step, refitted = partial(_ccm_step, counts), partial(self._ccm_refitted, counts)
+        self.em_, prior = self._run(start, prior, step, refitted)
         self._keep_attraction(self.em_.state.alpha, prior)
         self.continuation_ = handed_over(self.em_.state.tau)
 
@@ -278,12 +272,9 @@ class _Satisfaction(chain.ChainEMModel):
         strength = self.prior_strength if counting else self._first_strength
         state, priors = _counted(counts, strength, gamma)
         if not counting:
-            self.em_, priors = self._run(
-                state,
-                priors,
-                lambda priors: dbn_step(counts, priors, always=always),
-                lambda state, priors: self._both_refitted(counts, state, priors, always=always),
-            )
+            step = partial(dbn_step, counts, always=always)
+            refitted = partial(self._both_refitted, counts, always=always)
+            self.em_, priors = self._run(state, priors, step, refitted)
             state = self.em_.state
         self._keep_attraction(state.alpha, priors.alpha)
         self.satisfaction_, self.satisfaction_mean_ = handed_over(state.sigma), priors.sigma.mean

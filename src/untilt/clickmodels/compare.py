@@ -31,7 +31,7 @@ from untilt.clickmodels.click_model import ClickModel
 from untilt.clickmodels.examination import PBM
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
-from untilt.errors import OptionError, check_choice, check_least, did_you_mean
+from untilt.errors import OptionError, check_choice, check_least
 from untilt.facts import Fact, note, warning
 from untilt.views import Entries, Section, Table, View
 
@@ -242,8 +242,7 @@ def labels_of(model: ClickModel, judged: JudgedLists) -> FloatArray:
     query = judged.query_id[ragged.list_of_row(judged.indptr)].tolist()
     label = dict(zip(zip(query, judged.doc_id.tolist(), strict=True), judged.labels, strict=True))
     mine = model.documents_
-    pairs = zip(mine.query_id[mine.doc_query].tolist(), mine.doc_id.tolist(), strict=True)
-    return np.fromiter((label.get(pair, np.nan) for pair in pairs), float, len(mine))
+    return np.fromiter((label.get(pair, np.nan) for pair in mine.pairs()), float, len(mine))
 
 
 def _correlations(model: ClickModel, judged: JudgedLists, values: FloatArray) -> FloatArray:
@@ -330,14 +329,7 @@ class ModelComparison(Entries[ModelQuality], View):
     sessions_per_query: float = float("inf")
 
     def __getitem__(self, name: str) -> ModelQuality:
-        for entry in self.entries:
-            if entry.name == name:
-                return entry
-        known = [entry.name for entry in self.entries]
-        raise OptionError(
-            f"there is no model {name!r} here.{did_you_mean(name, known)} "
-            f"There are: {', '.join(known)}."
-        )
+        return self._named(name, "model")
 
     @property
     def best(self) -> ModelQuality:

@@ -7,6 +7,7 @@ import numba as nb
 import numpy as np
 from scipy.sparse import csr_array
 
+from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray, handed_over, sum_by
 from untilt._core.ascent import EMResult, Step
 from untilt._core.threads import Share, parallel_kernel
@@ -56,10 +57,9 @@ class ExaminationState(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ExaminationFit:
-    """theta (conditions,; NaN where never shown), gamma by shown document, and how EM ended."""
+    """theta (conditions,; NaN where never shown), and how EM ended."""
 
     theta: FloatArray
-    gamma: FloatArray
     prior: Smoothing
     em: EMResult[ExaminationState]
 
@@ -94,7 +94,7 @@ def fit_examination(
     prior = _prior(counts, start, prior_strength)
     em = climb(start, _step(counts, prior, reference), tolerance, max_steps, what)
     theta = np.where(shown > 0, em.state.theta, np.nan)
-    return ExaminationFit(theta, em.state.gamma, prior, em)
+    return ExaminationFit(theta, prior, em)
 
 
 def _prior(counts: PositionCounts, state: ExaminationState, strength: float | str) -> Smoothing:
@@ -222,7 +222,7 @@ class ExaminationModel(ClickModel):
             what=type(self).__name__,
         )
         relevance = np.full(log.n_documents, fit.prior.mean)
-        relevance[counts.document] = fit.gamma
+        relevance[counts.document] = fit.em.state.gamma
         self.relevance_ = handed_over(relevance)
         self.prior_mean_, self.prior_strength_ = fit.prior.mean, fit.prior.strength
         self.em_ = fit.em
@@ -458,17 +458,12 @@ def _not_comparable(position: int) -> IdentifiabilityError:
     )
 
 
-@nb.njit(cache=True)
 def last_click(indptr: IntArray, position: IntArray, click: FloatArray) -> IntArray:
     """(rows,) position of the last click above each row, 0 without one."""
-    last = np.zeros(len(position), dtype=np.int64)
-    for i in range(len(indptr) - 1):
-        k = 0
-        for row in range(indptr[i], indptr[i + 1]):
-            last[row] = k
-            if click[row] > 0:
-                k = position[row]
-    return last
+    clicked = np.where(click > 0, np.arange(len(click)), -1)
+    above = np.append(-1, np.maximum.accumulate(clicked))[:-1]
+    inside = above >= indptr[:-1][ragged.list_of_row(indptr)]
+    return np.where(inside, position[above], 0).astype(np.int64)
 
 
 @nb.njit(cache=True)

@@ -17,7 +17,7 @@ if clicks are rare, and an unbiased estimating equation if they are not.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba as nb
 import numpy as np
@@ -25,7 +25,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from untilt._core import ascent
-from untilt._core.arrays import BoolArray, FloatArray, IntArray
+from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt.data.counts import Cells, PositionCounts
 from untilt.data.limits import allow_table
 
@@ -108,10 +108,10 @@ def fit_curve(
     )
     mean = shares @ theta
     slope = shares * theta / mean[:, None]
-    weight, parts = _noise_parts(cells.arrays, query, len(score), theta, slope @ inverse)
+    weight, parts = _noise_parts(cells, query, len(score), theta, slope @ inverse)
     return ConditionalCurve(
         log_mean=np.log(mean),
-        by_query=_deleted(cells.arrays, query, theta, score, inverse) @ slope.T,
+        by_query=_deleted(cells, query, theta, score, inverse) @ slope.T,
         by_session=slope @ inverse @ noise @ inverse @ slope.T,
         weight=weight,
         click_parts=(shares > 0) @ parts,
@@ -152,7 +152,11 @@ def _inverse(information: FloatArray) -> FloatArray:
 
 
 def _deleted(
-    cells: Cells, query: IntArray, theta: FloatArray, score: FloatArray, inverse: FloatArray
+    cells: PositionCounts,
+    query: IntArray,
+    theta: FloatArray,
+    score: FloatArray,
+    inverse: FloatArray,
 ) -> FloatArray:
     r"""(queries, conditions) log theta minus the same without the query.
 
@@ -160,10 +164,15 @@ def _deleted(
     large rather than too small where a query holds much of the evidence. As a series,
     x = J^-1 s_q + J^-1 J_q J^-1 s_q + ..., which needs J_q only times a vector.
     """
+    owner, i, n = cells.document_index, cells.position_index, cells.n_documents
+    clicks, _, pi = _exposures(cells, theta)
+    at, unit = query[owner] * len(theta) + i, query[owner]
     term = score @ inverse
     total = term.copy()
     for _ in range(MOST_TERMS):
-        term = _times_information(cells, query, theta, term) @ inverse
+        x = term[unit, i]
+        product = clicks[owner] * pi * (x - sum_by(owner, pi * x, n)[owner])
+        term = sum_by(at, product, term.size).reshape(term.shape) @ inverse
         total += term
         if np.abs(term).max() <= 0.01 * np.abs(total).max():
             break
@@ -181,12 +190,12 @@ def _exposure(cells: Cells, d: int, theta: FloatArray) -> tuple[float, float]:
 
 
 @nb.njit(cache=True)
-def _variance(impressions: float, theta: float, clicks: float, exposure: float) -> float:
+def _variance(impressions: Any, theta: Any, clicks: Any, exposure: Any) -> Any:
     """n p (1 - p) with p = theta (C_d + 1/2) / (E_d + 1).
 
     The halves because a document that was clicked each of two times is not free of noise.
     """
-    p = min(theta * (clicks + 0.5) / (exposure + 1.0), 1.0)
+    p = np.minimum(theta * (clicks + 0.5) / (exposure + 1.0), 1.0)
     return impressions * p * (1.0 - p)
 
 
@@ -244,30 +253,8 @@ def _scores(
     return score, noise
 
 
-@nb.njit(cache=True)
-def _times_information(
-    cells: Cells, query: IntArray, theta: FloatArray, x: FloatArray
-) -> FloatArray:
-    """(queries, conditions) J_q x_q."""
-    product = np.zeros_like(x)
-    for d in range(len(cells.indptr) - 1):
-        clicks, exposure = _exposure(cells, d, theta)
-        if clicks == 0:
-            continue
-        q, mean = query[d], 0.0
-        for a in range(cells.indptr[d], cells.indptr[d + 1]):
-            i = cells.position[a] - 1
-            mean += cells.impressions[a] * theta[i] / exposure * x[q, i]
-        for a in range(cells.indptr[d], cells.indptr[d + 1]):
-            i = cells.position[a] - 1
-            share = cells.impressions[a] * theta[i] / exposure
-            product[q, i] += clicks * share * (x[q, i] - mean)
-    return product
-
-
-@nb.njit(cache=True)
 def _noise_parts(
-    cells: Cells, query: IntArray, n_queries: int, theta: FloatArray, rows: FloatArray
+    cells: PositionCounts, query: IntArray, n_queries: int, theta: FloatArray, rows: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """What clicks add to the variance of each estimate, by query and by their condition.
 
@@ -275,22 +262,21 @@ def _noise_parts(
     (K, conditions) of slope J^-1; clicks vary by v as in `_scores`. (queries, K), and
     (conditions, K), the latter below 0 where more clicks make the estimate smaller.
     """
-    weight, parts = np.zeros((n_queries, len(rows))), np.zeros((len(theta), len(rows)))
-    direction = np.zeros_like(parts)
-    for d in range(len(cells.indptr) - 1):
-        clicks, exposure = _exposure(cells, d, theta)
-        if clicks == 0:
-            continue
-        for k in range(len(rows)):
-            mean = 0.0
-            for a in range(cells.indptr[d], cells.indptr[d + 1]):
-                i = cells.position[a] - 1
-                mean += cells.impressions[a] * theta[i] / exposure * rows[k, i]
-            for a in range(cells.indptr[d], cells.indptr[d + 1]):
-                i = cells.position[a] - 1
-                moved = rows[k, i] - mean
-                v = _variance(cells.impressions[a], theta[i], clicks, exposure)
-                weight[query[d], k] += moved * moved * v
-                parts[i, k] += moved * moved * v
-                direction[i, k] += moved * v
-    return weight, np.sign(direction) * parts
+    owner, i, n = cells.document_index, cells.position_index, cells.n_documents
+    clicks, exposure, pi = _exposures(cells, theta)
+    variance = _variance.py_func(cells.impressions, theta[i], clicks[owner], exposure[owner])
+    v = variance * (clicks > 0)[owner]
+    weight, parts = [], []
+    for row in rows:
+        moved = row[i] - sum_by(owner, pi * row[i], n)[owner]
+        square, direction = moved * moved * v, sum_by(i, moved * v, len(theta))
+        weight.append(sum_by(query[owner], square, n_queries))
+        parts.append(np.sign(direction) * sum_by(i, square, len(theta)))
+    return np.column_stack(weight), np.column_stack(parts)
+
+
+def _exposures(cells: PositionCounts, theta: FloatArray) -> tuple[FloatArray, ...]:
+    """(documents,) C_d and E_d = sum_j n_dj theta_j, and (cells,) pi."""
+    owner, shown = cells.document_index, cells.impressions * theta[cells.position_index]
+    exposure = sum_by(owner, shown, cells.n_documents)
+    return sum_by(owner, cells.clicks, cells.n_documents), exposure, shown / exposure[owner]

@@ -127,20 +127,18 @@ class ClickLog(Portable, View):
             feature_names = [f"f{j + 1}" for j in range(table.shape[1])]
         if made_by is not None and len(made_by) and not ranker_names:
             ranker_names = range(int(made_by.max()) + 1)
+        indices = {"doc_query": doc_query, "document": document, "position": position, "item": item}
+        counts = {"indptr": indptr, "count": np.ones(len(lists), int) if count is None else count}
         self._store(
+            **{
+                name: None if given is None else arrays.whole_numbers(given, dtype, what=name)
+                for each, dtype in ((indices, np.int32), (counts, np.int64))
+                for name, given in each.items()
+            },
             query_id=arrays.identifiers(query_id),
             doc_id=arrays.identifiers(doc_id),
-            doc_query=arrays.whole_numbers(doc_query, np.int32, what="doc_query"),
-            indptr=arrays.whole_numbers(indptr, np.int64, what="indptr"),
             query=lists,
-            document=arrays.whole_numbers(document, np.int32, what="document"),
-            position=arrays.whole_numbers(position, np.int32, what="position"),
             label=arrays.frozen(label, np.float64),
-            count=arrays.whole_numbers(
-                np.ones(len(lists), dtype=np.int64) if count is None else count,
-                np.int64,
-                what="count",
-            ),
             features=table,
             feature_names=tuple(feature_names),
             ranker=made_by,
@@ -151,7 +149,6 @@ class ClickLog(Portable, View):
                 name: arrays.frozen(each, np.float64) for name, each in extra_labels.items()
             },
             context={name: _categories_or_numbers(column) for name, column in context.items()},
-            item=None if item is None else arrays.whole_numbers(item, np.int32, what="item"),
             missing=missing,
             layout=layout,
             turnover=turnover,
@@ -289,13 +286,12 @@ class ClickLog(Portable, View):
             sessions = arrays.whole_numbers(count, np.int64, what="count")
             check_count(sessions, len(chosen))
         rows = ragged.rows_of_lists(self.indptr, chosen)
+        known = {"ranker": self.ranker, "time": self.time, "person": self.person}
         return self._with(
             indptr=ragged.indptr_of(ragged.lengths(self.indptr)[chosen]),
             query=self.query[chosen],
             count=sessions,
-            ranker=None if self.ranker is None else self.ranker[chosen],
-            time=None if self.time is None else self.time[chosen],
-            person=None if self.person is None else self.person[chosen],
+            **{name: each[chosen] for name, each in known.items() if each is not None},
             context={name: column[chosen] for name, column in self.context.items()},
             **self._rows(rows),
         )
@@ -334,7 +330,8 @@ class ClickLog(Portable, View):
         row_keys = [self.document, self.position, self.label, *self.extra_labels.values()]
         groups = group_equal_lists(self.indptr, row_keys, list_keys)
         times = self if self.time is None else self._with(turnover=turnover_of(self))
-        timeless = times._with(time=None) if part is None else times._with_time(part)
+        timeless = times._with(time=None)  # the new time may have another type
+        timeless = timeless if part is None else timeless._with(time=part)
         if groups.n_groups == self.n_lists:  # nothing to merge, so nothing to copy
             return timeless
         count = np.zeros(groups.n_groups, dtype=np.int64)
@@ -422,10 +419,6 @@ class ClickLog(Portable, View):
         new = self._with(position=position, layout=layout)
         order = ragged.order_within_lists(new.indptr, new.position)
         return new._with(**new._rows(order))
-
-    def _with_time(self, time: arrays.IntArray) -> "ClickLog":
-        """The same log with other times, of whatever type the old ones were."""
-        return self._with(time=None)._with(time=time)
 
     def _handed_over(self, changes: dict[str, Any]) -> dict[str, Any]:
         """The same values, read-only and in the types that the log has them in."""

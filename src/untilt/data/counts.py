@@ -6,7 +6,7 @@ sum is a sufficient statistic. Ten million sessions become as many cells as ther
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numba as nb
 import numpy as np
@@ -123,16 +123,16 @@ class PositionCounts(Portable):
     def where(self, keep: BoolArray) -> Self:
         """Only the documents where `keep` (documents,) is true."""
         lengths = ragged.lengths(self.indptr)
-        cells = np.repeat(keep, lengths)
-        return replace(
-            self,
-            indptr=handed_over(ragged.indptr_of(lengths[keep])),
-            query=handed_over(self.query[keep]),
-            document=handed_over(self.document[keep]),
-            position=handed_over(self.position[cells]),
-            impressions=handed_over(self.impressions[cells]),
-            clicks=handed_over(self.clicks[cells]),
-        )
+        documents = {"query": self.query[keep], "document": self.document[keep]}
+        indptr = ragged.indptr_of(lengths[keep])
+        return self.with_cells(np.repeat(keep, lengths), indptr=indptr, **documents)
+
+    def with_cells(self, keep: BoolArray, **columns: IntArray) -> Self:
+        """Only the cells where `keep` (cells,) is true, and these columns in place of theirs."""
+        cells = {name: getattr(self, name)[keep] for name in ("position", "impressions", "clicks")}
+        given = {"indptr": ragged.keep_rows(self.indptr, keep), **cells, **columns}
+        kept: dict[str, Any] = {name: handed_over(column) for name, column in given.items()}
+        return replace(self, **kept)
 
     def at_positions(self, keep: BoolArray) -> Self:
         """Only the positions where `keep` (K,) is true, numbered anew from 1.
@@ -141,14 +141,8 @@ class PositionCounts(Portable):
         """
         cells = keep[self.position_index]
         number = np.cumsum(keep).astype(self.position.dtype)
-        return replace(
-            self,
-            indptr=handed_over(ragged.keep_rows(self.indptr, cells)),
-            position=handed_over(number[self.position_index[cells]]),
-            impressions=handed_over(self.impressions[cells]),
-            clicks=handed_over(self.clicks[cells]),
-            depth=int(keep.sum()),
-        )
+        kept = self.with_cells(cells, position=number[self.position_index[cells]])
+        return replace(kept, depth=int(keep.sum()))
 
     def repeated(self, times: IntArray) -> Self:
         """Each document as often as `times` (documents,) says; those with 0 are left out."""

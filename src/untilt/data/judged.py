@@ -1,7 +1,7 @@
 """Lists of documents with human labels."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -100,14 +100,13 @@ class JudgedLists(Portable):
         """The queries with these indices, in this order, or where this mask is true."""
         chosen = ragged.chosen_lists(queries, self.n_queries, what="queries")
         rows = ragged.rows_of_lists(self.indptr, chosen)
-        return JudgedLists(
+        return replace(
+            self,
             features=self.features[rows],
             labels=self.labels[rows],
             indptr=ragged.indptr_of(ragged.lengths(self.indptr)[chosen]),
             query_id=self.query_id[chosen],
             doc_id=self.doc_id[rows],
-            feature_names=self.feature_names,
-            missing=self.missing,
         )
 
     def split(self, share: float, *, seed: Seed = 0) -> "tuple[JudgedLists, JudgedLists]":

@@ -42,13 +42,11 @@ def to_evidence(log: ClickLog, depth: int | None = None) -> tuple[ClickLog, Fact
 def split(log: ClickLog, share: float, *, by: str, seed: Seed) -> tuple[ClickLog, ClickLog]:
     """See `ClickLog.split`."""
     check_share("share", share)
-    if by == "query":
-        return _by_query(log, share, seed)
-    if by == "session":
-        return _by_session(log, share, seed)
+    check_choice("by", by, ("query", "session", "time"))
     if by == "time":
         return _by_time(log, share)
-    raise OptionError(f"by must be 'query', 'session' or 'time'. Got {by!r} instead.")
+    parts = _by_query if by == "query" else _by_session
+    return parts(log, share, seed)
 
 
 def _by_query(log: ClickLog, share: float, seed: Seed) -> tuple[ClickLog, ClickLog]:

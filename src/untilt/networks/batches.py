@@ -65,25 +65,20 @@ class Sampler(Protocol):
     @property
     def steps_per_epoch(self) -> int:
         """Batches in one epoch."""
-        ...
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """The batches of one epoch, in order."""
-        ...
 
     @property
     def resident(self) -> Resident | None:
         """What the device needs to cut the batches itself; None where only `epoch` can."""
-        ...
 
     def picks(self, epoch: int) -> Picks:
         """The batches of one epoch as the device cuts them; may be asked for ahead of time."""
-        ...
 
     @property
     def shared(self) -> Mapping[str, AnyArray]:
         """What all batches of the coming epoch have in common beside the resident columns."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

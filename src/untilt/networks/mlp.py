@@ -78,7 +78,9 @@ class Network:
         out: FloatArray = np.empty((len(rows), self.widths[-1]), dtype)
         for chunk in _chunks(len(rows)):
             x = normalised(rows[chunk], self.mean, self.scale, self.transform, dtype=dtype)
-            out[chunk] = _layers(x, weights, biases, activation_of(self.activation))
+            for w, b in zip(weights[:-1], biases[:-1], strict=True):
+                x = _ACTIVATION[self.activation](x @ w + b)
+            out[chunk] = x @ weights[-1] + biases[-1]
         return out
 
     def __repr__(self) -> str:
@@ -136,11 +138,6 @@ def transformed(x: FloatArray, transform: str) -> FloatArray:
     return np.sign(x) * np.log1p(np.abs(x)) if transform == "log1p" else x
 
 
-def activation_of(name: str) -> Callable[[AnyArray], AnyArray]:
-    """The activation as a function of arrays."""
-    return _ACTIVATION[name]
-
-
 def _elu(x: AnyArray) -> AnyArray:
     return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
 
@@ -156,17 +153,6 @@ _ACTIVATION: dict[str, Callable[[AnyArray], AnyArray]] = {
     "gelu": _gelu,
     "identity": lambda x: x,
 }
-
-
-def _layers(
-    x: FloatArray,
-    weights: list[FloatArray],
-    biases: list[FloatArray],
-    activation: Callable[[AnyArray], AnyArray],
-) -> FloatArray:
-    for w, b in zip(weights[:-1], biases[:-1], strict=True):
-        x = activation(x @ w + b)
-    return x @ weights[-1] + biases[-1]
 
 
 def _chunks(n: int) -> Iterator[slice]:
@@ -365,7 +351,6 @@ class Optimiser:
     name : "adam", "adamw", "adagrad", "rmsprop", "sgd" or "momentum" (sgd with decay 0.9)
     learning_rate : the rate at the start
     schedule : "constant", or "cosine": falls to 0 over the whole training
-    weight_decay : with "adamw" only: p also shrinks by rate * weight_decay * p in every step
     clip_norm : a longer gradient is cut to this length
     multipliers : ((top-level key of the parameters, factor), ...) for parts with another rate
     """
@@ -373,7 +358,6 @@ class Optimiser:
     name: str = "adam"
     learning_rate: float = 1e-3
     schedule: str = "constant"
-    weight_decay: float = 0.0
     clip_norm: float | None = None
     multipliers: tuple[tuple[str, float], ...] = ()
 
@@ -383,8 +367,6 @@ class Optimiser:
         check_choice("schedule", self.schedule, SCHEDULES)
         if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
             raise OptionError(f"learning_rate must be above 0. Got {self.learning_rate} instead.")
-        if self.weight_decay and self.name != "adamw":
-            raise OptionError(f"weight_decay belongs to 'adamw', not to {self.name!r}.")
 
     @property
     def without_rate(self) -> "Optimiser":
@@ -411,8 +393,6 @@ class Optimiser:
                 "momentum": lambda: optax.trace(decay=0.9),
             }[self.name]()
         )
-        if self.weight_decay:
-            parts.append(optax.add_decayed_weights(self.weight_decay))
         return optax.chain(*parts)
 
     def multiplied(self, updates: Params) -> Params:

@@ -185,15 +185,12 @@ class Companion(Protocol):
 
     def after_epoch(self, epoch: int, params: Params) -> None:
         """Look at the parameters after an epoch and change."""
-        ...
 
     def state(self) -> dict[str, AnyArray]:
         """As arrays, for a checkpoint."""
-        ...
 
     def restore(self, state: Mapping[str, AnyArray]) -> None:
         """Set what `state` gave."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

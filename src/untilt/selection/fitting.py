@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from untilt._core.arrays import FloatArray
+from untilt._core.estimator import clone
 from untilt._core.feature_table import predicted
 from untilt._core.files import replacing
 from untilt._core.progress import progress
@@ -26,15 +27,12 @@ class Candidate(Protocol):
 
     def fit(self, data: Any, /) -> Any:
         """Learn from the training data."""
-        ...
 
     def predict(self, features: Any, /) -> Any:
         """One score for each row of the features."""
-        ...
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The constructor's arguments."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,8 +163,6 @@ def fit_all(
 
 def fit_alone(name: str, candidate: Candidate, train: Any, *, store: CandidateStore) -> Fitted:
     """One candidate on data that nothing is held out of; one that the store has is taken."""
-    from untilt._core.estimator import clone
-
     key = key_of(candidate, train)
     kept = store.read(key, name, 0)
     if kept is not None and kept.path is not None:
@@ -213,8 +209,6 @@ def _groups(tasks: list[_Task]) -> list[list[_Task]]:
 
 def _fit_group(tasks: list[_Task]) -> Iterator[Fitted]:
     """All that can be fitted, then the error of the first that cannot."""
-    from untilt._core.estimator import clone
-
     if len(tasks) == 1:
         yield _fit_one(tasks[0])
         return
@@ -231,8 +225,6 @@ def _fit_group(tasks: list[_Task]) -> Iterator[Fitted]:
 
 
 def _fit_one(task: _Task) -> Fitted:
-    from untilt._core.estimator import clone
-
     start = time.perf_counter()
     ranker = clone(task.candidate)
     ranker.fit(task.train, **_stopping(ranker, task.valid))

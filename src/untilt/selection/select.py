@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from untilt._core.arrays import FloatArray
+from untilt._core.estimator import clone
 from untilt._core.statistics import MeanEstimate, weighted_mean
 from untilt.bias.compare_curves import CurveComparison, compare_curves
 from untilt.bias.experiments.assignment import Baseline, baseline_lists
@@ -65,8 +66,6 @@ def parameter_grid(estimator: Candidate, /, **values: Sequence[Any]) -> dict[str
     >>> list(parameter_grid(Ridge(), alpha=[1, 2], fit_intercept=[True]))
     ['alpha=1, fit_intercept=True', 'alpha=2, fit_intercept=True']
     """
-    from untilt._core.estimator import clone
-
     known = estimator.get_params()
     for name, options in values.items():
         if isinstance(options, str) or len(options) == 0:

@@ -4,7 +4,7 @@ Everything that is fixed before the first session is drawn.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numba as nb
@@ -579,10 +579,7 @@ def _plan(
         relevance=_table(behaviour.relevance),
         satisfaction=_table(None if stopping is None else stopping.satisfaction),
         go_on=1.0 if stopping is None else float(stopping.go_on),
-        delta_mean=_table(None if dwell is None else dwell.delta_mean),
-        delta_spread=_table(None if dwell is None else dwell.delta_spread),
-        omega_mean=_table(None if dwell is None else dwell.omega_mean),
-        omega_spread=_table(None if dwell is None else dwell.omega_spread),
+        **{each.name: _table(getattr(dwell, each.name, None)) for each in fields(DwellTimes)},
     )
 
 

@@ -97,15 +97,6 @@ def as_fitted(protocol: object) -> Fitted | None:
     return Fitted(model, depth=int(model.depth_))
 
 
-def check_fitted_size(n_clicks: int | None) -> None:
-    """Raise where sessions would have to be drawn until there are enough clicks."""
-    if n_clicks is not None:
-        raise OptionError(
-            "n_clicks cannot be asked of a fitted click model: it draws all sessions at once. Ask "
-            "for n_sessions or sessions_per_query."
-        )
-
-
 def with_clicks(lists: ClickLog, model: ClickModel, seed: Seed) -> tuple[ClickLog, FittedBehaviour]:
     """The lists with clicks drawn by the model, and what the model does on them."""
     index = model.documents_.index_of(lists)
@@ -211,8 +202,11 @@ def simulate(
     check_judged(judged, "simulate draws new clicks from labels")
     size = Size(n_sessions, n_clicks, sessions_per_query)
     fitted = as_fitted(protocol)
-    if fitted is not None:
-        check_fitted_size(n_clicks)
+    if fitted is not None and n_clicks is not None:
+        raise OptionError(
+            "n_clicks cannot be asked of a fitted click model: it draws all sessions at once. Ask "
+            "for n_sessions or sessions_per_query."
+        )
     with threads(n_threads):
         setting = prepare(
             judged, protocol if fitted is None else fitted, ranker=ranker, seed=seed, depth=depth,

@@ -17,8 +17,6 @@ N_INTENTS = 2  # hidden properties of a query
 SHORTEST_LIST = 5
 GRADE_RATIO = 0.52  # each grade is about half as common as the one below it
 UTILITY_SPREAD = 1.7  # standard deviation of the noiseless utility
-N_USED = 5  # features that relevance depends on in `make_explained`
-SHARES = [0.5, 0.75, 0.9, 0.97]  # of its documents below each grade
 REFERENCE_DOCUMENTS = 40_000  # sets a world's grade limits; quantiles then err by about 0.0025
 
 
@@ -68,36 +66,6 @@ def make_judged(
         labels=np.searchsorted(rules.limits, _judged_utility(rng, hidden, noise)).astype(float),
         indptr=indptr,
         query_id=np.arange(n_queries) + (seed * FEWER_QUERIES if isinstance(seed, int) else 0),
-    )
-
-
-def make_explained(n_queries: int, *, n_features: int = 20, seed: int = 0) -> JudgedLists:
-    """Judged lists whose grades depend on the features and on chance.
-
-    What `RegressionEM` with features believes holds here exactly: two documents with the same
-    features are equally relevant in expectation, wherever a ranker that sees the features puts
-    them. In `make_judged` it holds nearly: its features show hidden properties through noise.
-
-    >>> make_explained(10).n_queries
-    10
-    """
-    check_least("n_features", n_features, N_USED)
-    rng = np.random.default_rng([seed, 17])
-    indptr = np.concatenate([[0], np.cumsum(rng.integers(10, 40, n_queries))])
-    z = rng.standard_normal((indptr[-1], n_features))
-    utility = (
-        np.tanh(2 * z[:, 0])
-        + np.maximum(z[:, 1], 0)
-        + z[:, 2] * (z[:, 0] > 0)
-        + 0.7 * z[:, 3]
-        - 0.5 * np.abs(z[:, 4])
-        + 0.7 * rng.standard_normal(len(z))
-    )
-    return JudgedLists(
-        features=z.astype(np.float32),
-        labels=np.searchsorted(np.quantile(utility, SHARES), utility).astype(float),
-        indptr=indptr,
-        query_id=np.arange(n_queries),
     )
 
 

@@ -154,9 +154,7 @@ class Evidence:
 
     def take(self, rows: IntArray) -> "Evidence":
         """These rows alone."""
-        return Evidence(
-            self.impressions[rows], self.clicks[rows], self.context[rows], self.query[rows]
-        )
+        return Evidence(**{name: value[rows] for name, value in vars(self).items()})
 
 
 def contexts_of(
@@ -426,15 +424,13 @@ class ContextualCurve(Portable, View):
         # Over several contexts only ratios can be averaged: clicks do not show whether some people
         # look at position 1 more than others.
         averaged = () if len(contexts) == 1 else (SAME_TOP,)
-        found = from_log_ratios(
-            z,
-            uncertainty,
-            level=self.level,
-            method=self.method,
-            assumes=(*self.assumes, *averaged),
-            status=joined(self.status, uncertainty.rule),
-        )
-        return numbered_as(found, self.page)
+        return numbered_as(self._relative(z, uncertainty, *averaged), self.page)
+
+    def _relative(self, z: FloatArray, errors: Uncertainty, *assumed: Fact) -> PositionBias:
+        return from_log_ratios(
+            z, errors, level=self.level, method=self.method, assumes=(*self.assumes, *assumed),
+            status=joined(self.status, errors.rule),
+        )  # fmt: skip
 
     def _rows(self, context: OneContext) -> FloatArray:
         if isinstance(context, Mapping):
@@ -536,14 +532,7 @@ class LinearCurves(ContextualCurve):
         effective = np.repeat(self.effective_queries[:, 0], n + 1)
         by_query, by_session = cells(self.by_query), cells(self.by_session)
         uncertainty = larger_error(by_query, self.n_queries, by_session, effective)
-        found = from_log_ratios(
-            np.log(total).T.ravel(),
-            uncertainty,
-            level=self.level,
-            method=self.method,
-            assumes=(*self.assumes, SAME_TOP),
-            status=joined(self.status, uncertainty.rule),
-        )
+        found = self._relative(np.log(total).T.ravel(), uncertainty, SAME_TOP)
         ranks = self.page.ranks(int(self.page.numbers(K)[-1]))
         cell = ((ranks - 1)[:, None] * (n + 1) + np.arange(n + 1)).ravel()
         layout = ContextCells(*self.columns.texts(self.contexts), self.page.absent)

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numba as nb
 import numpy as np
 
-from untilt._core.arrays import BoolArray, FloatArray, IntArray
-from untilt.bias.log_ratios import Uncertainty, effective_by_column, larger_error
+from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
+from untilt.bias.log_ratios import STAYS, Uncertainty, effective_by_column, larger_error
 from untilt.data.counts import Cells, PositionCounts
 from untilt.data.limits import allow_table
 from untilt.errors import IdentifiabilityError
@@ -35,8 +35,6 @@ EDGE = 1e-6
 ERROR_EDGE = 1e-9
 # A document whose relevance is at its bound is not estimated any more.
 AT_BOUND = 1e-5
-# Of a query that is left out so much stays: all of it may be all that a position has.
-STAYS = 0.05
 # Of the largest eigenvalue of the scaled information; below, clicks do not identify a direction.
 LEAST_INFORMATION = 1e-10
 
@@ -141,9 +139,7 @@ def uncertainty_of_affine(
     J, scores = information(cells, fit, query)
     to_numbers = np.zeros(jacobian.T.shape)
     to_numbers[free] = inverted(J[np.ix_(free, free)]) @ jacobian[:, free].T
-    noise = _noise_by_query(
-        cells.arrays, query, fit, is_estimated(fit.gamma), to_numbers, len(scores)
-    )
+    noise = _noise_by_query(cells, query, fit, to_numbers, len(scores))
     by_session = jacobian[:, free] @ to_numbers[free]
     return clustered(scores @ to_numbers, noise, by_session)
 
@@ -201,32 +197,23 @@ def inverted(J: FloatArray) -> FloatArray:
     )
 
 
-@nb.njit(cache=True)
 def _noise_by_query(
-    cells: Cells, query: IntArray, fit: AffineFit, open_gamma: BoolArray, to_numbers: FloatArray,
-    n_queries: int,
-) -> FloatArray:  # fmt: skip
+    cells: PositionCounts, query: IntArray, fit: AffineFit, to_numbers: FloatArray, n_queries: int
+) -> FloatArray:
     """(queries, m) a' J_q a for each column a of `to_numbers` (2K, m), J_q the query's part."""
-    indptr, position, impressions, _ = cells
-    alpha, beta, gamma = fit
-    depth = len(alpha)
-    noise = np.zeros((n_queries, to_numbers.shape[1]))
-    for d in range(len(gamma)):
-        g = gamma[d]
-        for i in range(to_numbers.shape[1]):
-            own, square, product = 0.0, 0.0, 0.0
-            for cell in range(indptr[d], indptr[d + 1]):
-                k, n = position[cell] - 1, impressions[cell]
-                p = min(max(alpha[k] * g + beta[k], ERROR_EDGE), 1 - ERROR_EDGE)
-                w = n / (p * (1 - p))
-                x = g * to_numbers[k, i] + to_numbers[depth + k, i]
-                square += w * x * x
-                product += w * alpha[k] * x
-                own += w * alpha[k] ** 2
-            if open_gamma[d] and own > 0:
-                square -= product * product / own
-            noise[query[d], i] += square
-    return noise
+    k, owner, documents = cells.position_index, cells.document_index, cells.n_documents
+    alpha, g = fit.alpha[k], fit.gamma[owner]
+    p = np.clip(alpha * g + fit.beta[k], ERROR_EDGE, 1 - ERROR_EDGE)
+    w = cells.impressions / (p * (1 - p))
+    own = sum_by(owner, w * alpha**2, documents)
+    taken, noise = is_estimated(fit.gamma) & (own > 0), []
+    for column in to_numbers.T:
+        x = g * column[k] + column[cells.depth + k]
+        square = sum_by(owner, w * x * x, documents)
+        product = sum_by(owner, w * alpha * x, documents)
+        square -= np.divide(product * product, own, out=np.zeros(documents), where=taken)
+        noise.append(sum_by(query, square, n_queries))
+    return np.column_stack(noise)
 
 
 @nb.njit(cache=True)

@@ -31,6 +31,7 @@ from untilt.facts import Fact, note, phrase, warning
 from untilt.networks import mlp
 from untilt.networks.batches import PaddedRows
 from untilt.networks.mlp import ACTIVATIONS, TRANSFORMS, normalisation, normalised
+from untilt.networks.ranking_losses import scores_function
 from untilt.networks.training import compiled_value
 
 EPOCHS_USED_UP = warning(
@@ -430,7 +431,7 @@ class CrossFittedNetworks(CrossFittedRelevance):
         """(documents,) gamma by the model that has not seen the document's query."""
         jax, jnp, _ = mlp.jax_modules()
         score = np.empty(len(self.inputs))
-        scores = compiled_value(_one_network(self.options.activation))
+        scores = compiled_value(scores_function(self.options.activation))
         for f in range(int(self.fold.max()) + 1):
             one = jax.tree.map(lambda leaf, f=f: leaf[f], self.state.networks)
             each = np.asarray(jnp.asarray(scores(one, {"features": self.inputs}, {})), dtype=float)
@@ -481,14 +482,6 @@ def posteriors(theta: Any, gamma: Any, n: Any, c: Any) -> tuple[Any, Any]:
     """Expected relevant and examined impressions, of n with c clicks."""
     unclicked = (n - c) / (1 - theta * gamma)
     return c + unclicked * gamma * (1 - theta), c + unclicked * theta * (1 - gamma)
-
-
-@lru_cache(maxsize=32)
-def _one_network(activation: str) -> Any:
-    def score(layers: Any, batch: Mapping[str, Any]) -> Any:
-        return mlp.apply_layers(layers, batch["features"], activation)[:, 0]
-
-    return score
 
 
 def _scores(networks: Any, x: Any, activation: str) -> Any:

@@ -31,9 +31,8 @@ from scipy.optimize import minimize
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt._core.threads import Share, parallel_kernel
-from untilt.bias.curve import POSITION_BASED, PositionBias
+from untilt.bias.curve import POSITION_BASED, SAME_RELEVANCE, PositionBias
 from untilt.bias.estimator import over_slots, require_several
-from untilt.bias.harvesting.harvesting import SAME_RELEVANCE
 from untilt.bias.log_ratios import MAXIMUM, NO_MAXIMUM
 from untilt.data.clicklog import ClickLog
 from untilt.data.counts import PositionCounts, position_counts

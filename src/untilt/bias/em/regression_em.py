@@ -8,7 +8,14 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numba as nb
 import numpy as np
 
-from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, handed_over
+from untilt._core.arrays import (
+    BoolArray,
+    FeatureArray,
+    FloatArray,
+    IntArray,
+    handed_over,
+    sum_by,
+)
 from untilt._core.ascent import short_steps
 from untilt._core.progress import track
 from untilt._core.statistics import bootstrap_weights
@@ -368,7 +375,7 @@ def fit_shares(cells: PositionCounts, free: BoolArray) -> ShareFit:
     scores, J = _equations(cells.arrays, query, np.exp(z), n_queries)
     inverse = np.zeros_like(J)
     inverse[np.ix_(free, free)] = inverted(J[np.ix_(free, free)])
-    noise = _noise_by_query(cells.arrays, query, np.exp(z), inverse, n_queries)
+    noise = _noise_by_query(cells, query, np.exp(z), inverse, n_queries)
     return ShareFit(z, clustered(scores @ inverse, noise, inverse))
 
 
@@ -396,27 +403,18 @@ def _equations(
     return scores, J
 
 
-@nb.njit(cache=True)
 def _noise_by_query(
-    cells: Cells, query: IntArray, theta: FloatArray, inverse: FloatArray, n_queries: int
+    cells: PositionCounts, query: IntArray, theta: FloatArray, inverse: FloatArray, n_queries: int
 ) -> FloatArray:
     """(queries, K) each query's part of the diagonal of J^-1 J J^-1."""
-    indptr, position, impressions, clicks = cells
-    noise = np.zeros((n_queries, len(theta)))
-    for d in range(len(query)):
-        m, total = 0.0, 0.0
-        for cell in range(indptr[d], indptr[d + 1]):
-            m += clicks[cell]
-            total += impressions[cell] * theta[position[cell] - 1]
-        for i in range(len(theta)):
-            mean, square = 0.0, 0.0
-            for cell in range(indptr[d], indptr[d + 1]):
-                k = position[cell] - 1
-                s = impressions[cell] * theta[k] / total
-                mean += s * inverse[k, i]
-                square += s * inverse[k, i] ** 2
-            noise[query[d], i] += m * (square - mean * mean)
-    return noise
+    k, owner, documents = cells.position_index, cells.document_index, cells.n_documents
+    m, shown = sum_by(owner, cells.clicks, documents), cells.impressions * theta[k]
+    s, noise = shown / sum_by(owner, shown, documents)[owner], []
+    for column in inverse.T:
+        mean = sum_by(owner, s * column[k], documents)
+        square = sum_by(owner, s * column[k] ** 2, documents)
+        noise.append(sum_by(query, m * (square - mean * mean), n_queries))
+    return np.column_stack(noise)
 
 
 # Per document; simulated logs with fewer had curves several percent too high.
@@ -539,36 +537,31 @@ class DocumentsFit(RelevanceFit):
     def uncertainty(
         self, cells: PositionCounts, free: BoolArray, jacobian: FloatArray
     ) -> Uncertainty:
-        """With what relevances fitted to few clicks each may have done to the curve."""
+        """With what relevances fitted to few clicks each may have done to the curve.
+
+        `fit_shares` needs no relevance. As much of its difference as noise does not explain is a
+        further error; the noise of two estimates, one with all the information, is the difference
+        of their variances. Where documents have few impressions, or theta is at its bound and has
+        no sampling error at all, the whole difference is, and errors are at least those of
+        `fit_shares`.
+        """
         errors = uncertainty_of_affine(cells, self.affine, free, jacobian)
-        return _with_incidental(errors, cells, self.affine, free[: cells.depth])
-
-
-def _with_incidental(
-    errors: Uncertainty, cells: PositionCounts, fit: AffineFit, free: BoolArray
-) -> Uncertainty:
-    """With what relevances fitted to few clicks each may have done to the curve.
-
-    `fit_shares` needs no relevance. As much of its difference as noise does not explain is a
-    further error; the noise of two estimates, one with all the information, is the difference
-    of their variances. Where documents have few impressions, or theta is at its bound and has no
-    sampling error at all, the whole difference is, and errors are at least those of `fit_shares`.
-    """
-    z, other = fit_shares(cells, free)
-    ours, theirs = np.diag(errors.covariance), np.diag(other.covariance)
-    change = np.where(free, z - _log_ratios(fit), 0.0)
-    covariance = errors.covariance
-    if _few_impressions(cells) or fit.alpha.max() > AT_CEILING:
-        factor = np.sqrt(np.maximum(theirs / np.where(ours > 0, ours, np.inf), 1))
-        covariance = covariance * np.outer(factor, factor) + np.diag(np.where(ours > 0, 0, theirs))
-    else:
-        noise = np.maximum(theirs - ours, 0)
-        change = np.sign(change) * np.sqrt(np.maximum(change**2 - noise, 0))
-    return replace(
-        errors,
-        covariance=covariance + np.outer(change, change),
-        rule=joined(errors.rule, ERRORS_INCIDENTAL),
-    )
+        z, other = fit_shares(cells, free[: cells.depth])
+        ours, theirs = np.diag(errors.covariance), np.diag(other.covariance)
+        change = np.where(free[: cells.depth], z - _log_ratios(self.affine), 0.0)
+        covariance = errors.covariance
+        if _few_impressions(cells) or self.affine.alpha.max() > AT_CEILING:
+            factor = np.sqrt(np.maximum(theirs / np.where(ours > 0, ours, np.inf), 1))
+            covariance = covariance * np.outer(factor, factor)
+            covariance = covariance + np.diag(np.where(ours > 0, 0, theirs))
+        else:
+            noise = np.maximum(theirs - ours, 0)
+            change = np.sign(change) * np.sqrt(np.maximum(change**2 - noise, 0))
+        return replace(
+            errors,
+            covariance=covariance + np.outer(change, change),
+            rule=joined(errors.rule, ERRORS_INCIDENTAL),
+        )
 
 
 def _few_impressions(cells: PositionCounts) -> list[Fact]:
@@ -591,18 +584,13 @@ def _with_dead_positions(
     one_click = 1 / np.maximum(at_full_examination[dead], 1e-3)
     theta = bias.examination.copy()
     theta[dead] = FLOOR
-    about: dict[str, Any] = {"examination": handed_over(theta)}
+    about: dict[str, Any] = {"examination": theta}
     if bias.has_interval:
         error, covariance = np.array(bias.std_error), np.array(bias.covariance)
         low, high = np.array(bias.low), np.array(bias.high)
         error[dead], low[dead], high[dead] = one_click, 0.0, CLICKS_THAT_WOULD_SHOW * one_click
         covariance[dead] = covariance[:, dead] = 0.0
         covariance[dead, dead] = one_click**2
-        about |= {
-            "std_error": handed_over(error),
-            "covariance": handed_over(covariance),
-            "low": handed_over(low),
-            "high": handed_over(high),
-        }
+        about |= {"std_error": error, "covariance": covariance, "low": low, "high": high}
     where = tuple((np.flatnonzero(dead) + 1).tolist())
     return replace(bias, **about, status=joined(bias.status, NO_CLICKS(positions=where)))

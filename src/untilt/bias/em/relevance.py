@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numba as nb
 import numpy as np
 
-from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, handed_over
+from untilt._core.arrays import BoolArray, FeatureArray, FloatArray, IntArray, handed_over, sum_by
 from untilt._core.ascent import EMResult, run_em
 from untilt.bias.em.affine import (
     ERROR_EDGE,
@@ -249,8 +249,29 @@ class StratifiedFit(RelevanceFit):
     def uncertainty(
         self, cells: PositionCounts, free: BoolArray, jacobian: FloatArray
     ) -> Uncertainty:
-        """As `uncertainty_of_strata` has it."""
-        return uncertainty_of_strata(cells, self, free, jacobian)
+        """The relevance of each stratum being unknown.
+
+        As in `uncertainty_of_affine`, with a stratum instead of a document: its relevance takes
+
+            h / sum w alpha^2,   h = sum over its cells w alpha x,   x = (gamma, 1)
+
+        out of the score of each of its cells, s (x - alpha h / sum w alpha^2). A stratum has
+        documents of many queries, so the scores are summed by query. What strata are too coarse to
+        undo is no noise: `widened` adds what coarser ones change. 200 simulated logs say whether
+        that is enough (benchmarks/bench_em_coverage.py).
+        """
+        gamma = np.empty(int(self.stratum.max()) + 1)
+        gamma[self.stratum] = self.affine.gamma
+        together, affine = cells.grouped(self.stratum), self.affine._replace(gamma=gamma)
+        J, _ = information(together, affine, np.zeros(len(gamma), dtype=np.int64))
+        inverse = inverted(J[np.ix_(free, free)])
+        to_numbers = np.zeros(jacobian.T.shape)
+        to_numbers[free] = inverse @ jacobian[:, free].T
+        query = np.unique(cells.query, return_inverse=True)[1]
+        table = _influence_of_a_click(together, affine, to_numbers)
+        influence, noise = _sum_influence(cells, self.stratum, query, affine, table)
+        by_session = jacobian[:, free] @ inverse @ jacobian[:, free].T
+        return clustered(influence, noise, by_session)
 
 
 def stratified(
@@ -334,35 +355,6 @@ def _require_mixed(together: PositionCounts) -> None:
         )
 
 
-def uncertainty_of_strata(
-    cells: PositionCounts, fit: StratifiedFit, free: BoolArray, jacobian: FloatArray
-) -> Uncertainty:
-    """(m, m) covariance of m numbers that follow from the curves, strata having unknown relevance.
-
-    As in `uncertainty_of_affine`, with a stratum instead of a document: its relevance takes
-
-        h / sum w alpha^2,   h = sum over its cells w alpha x,   x = (gamma, 1)
-
-    out of the score of each of its cells, s (x - alpha h / sum w alpha^2). A stratum has documents
-    of many queries, so the scores are summed by query. What strata are too coarse to undo is no
-    noise: `widened` adds what coarser ones change. 200 simulated logs say whether that is enough
-    (benchmarks/bench_em_coverage.py).
-    """
-    gamma = np.empty(int(fit.stratum.max()) + 1)
-    gamma[fit.stratum] = fit.affine.gamma
-    together, affine = cells.grouped(fit.stratum), fit.affine._replace(gamma=gamma)
-    J, _ = information(together, affine, np.zeros(len(gamma), dtype=np.int64))
-    inverse = inverted(J[np.ix_(free, free)])
-    to_numbers = np.zeros(jacobian.T.shape)
-    to_numbers[free] = inverse @ jacobian[:, free].T
-    query = np.unique(cells.query, return_inverse=True)[1]
-    table = _influence_of_a_click(together, affine, to_numbers)
-    n_queries = int(query.max()) + 1
-    influence, noise = _sum_influence(cells.arrays, fit.stratum, query, affine, table, n_queries)
-    by_session = jacobian[:, free] @ inverse @ jacobian[:, free].T
-    return clustered(influence, noise, by_session)
-
-
 def widened(errors: Uncertainty, change: FloatArray) -> Uncertainty:
     """With the change that coarser strata make to the numbers, as a further error."""
     change = np.where(np.isfinite(change), change, 0.0)
@@ -392,25 +384,17 @@ def _influence_of_a_click(
     return direct - alpha[:, None] * (taken @ to_numbers)[:, None, :]
 
 
-@nb.njit(cache=True)
 def _sum_influence(
-    cells: Cells, stratum: IntArray, query: IntArray, affine: AffineFit, table: FloatArray,
-    n_queries: int,
-) -> tuple[FloatArray, FloatArray]:  # fmt: skip
+    cells: PositionCounts, stratum: IntArray, query: IntArray, affine: AffineFit, table: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """(queries, m) sum of each query's scores, in terms of the numbers, and its variance."""
-    indptr, position, impressions, clicks = cells
-    alpha, beta, gamma = affine
-    influence = np.zeros((n_queries, table.shape[2]))
-    noise = np.zeros((n_queries, table.shape[2]))
-    for d in range(len(stratum)):
-        own, q = stratum[d], query[d]
-        for cell in range(indptr[d], indptr[d + 1]):
-            k, n, c = position[cell] - 1, impressions[cell], clicks[cell]
-            p = min(max(alpha[k] * gamma[own] + beta[k], ERROR_EDGE), 1 - ERROR_EDGE)
-            s = (c - n * p) / (p * (1 - p))
-            for m in range(table.shape[2]):
-                influence[q, m] += s * table[own, k, m]
-                noise[q, m] += n / (p * (1 - p)) * table[own, k, m] ** 2
+    owner, k, n = cells.document_index, cells.position_index, cells.impressions
+    own, unit, n_queries = stratum[owner], query[owner], int(query.max()) + 1
+    p = np.clip(affine.alpha[k] * affine.gamma[own] + affine.beta[k], ERROR_EDGE, 1 - ERROR_EDGE)
+    s, w = (cells.clicks - n * p) / (p * (1 - p)), n / (p * (1 - p))
+    pushes = (table[own, k, m] for m in range(table.shape[2]))
+    sums = [(sum_by(unit, s * x, n_queries), sum_by(unit, w * x**2, n_queries)) for x in pushes]
+    influence, noise = (np.column_stack(each) for each in zip(*sums, strict=True))
     return influence, noise
 
 
@@ -453,8 +437,21 @@ class MixtureFit(RelevanceFit):
     def uncertainty(
         self, cells: PositionCounts, free: BoolArray, jacobian: FloatArray
     ) -> Uncertainty:
-        """As `uncertainty_of_mixture` has it."""
-        return uncertainty_of_mixture(cells, self, free, jacobian)
+        """The distribution of relevance being unknown too.
+
+        A document's score for the curves is E[d log-likelihood / d (alpha, beta) | clicks]; its
+        score for the share of a value is w_m / pi_m - 1, and for the value itself w_m
+        d log-likelihood / d gamma_m. What these explain of the first, by least squares, is taken
+        out: the rest are the efficient scores, whose sum of squares over documents is the
+        information about the curves that is left. The larger of clustered by query and session
+        noise; parameters as in `uncertainty_of_affine`.
+        """
+        query = np.unique(cells.query, return_inverse=True)[1]
+        efficient = _efficient_scores(cells, self)[:, free]
+        inverse = inverted(efficient.T @ efficient)
+        influence = efficient @ inverse @ jacobian[:, free].T
+        by_session = jacobian[:, free] @ inverse @ jacobian[:, free].T
+        return clustered(_sums_by(query, influence), _sums_by(query, influence**2), by_session)
 
 
 def mixture_em(cells: PositionCounts, *, tolerance: float, max_steps: int) -> MixtureFit:
@@ -632,26 +629,6 @@ def _expect(
             sums[2, k] += relevant
             sums[3, k] += clicked
     return sums, of_values, by_group, means, likelihood
-
-
-def uncertainty_of_mixture(
-    cells: PositionCounts, fit: MixtureFit, free: BoolArray, jacobian: FloatArray
-) -> Uncertainty:
-    """(m, m) covariance of m numbers that follow from the curves, the distribution unknown too.
-
-    A document's score for the curves is E[d log-likelihood / d (alpha, beta) | clicks]; its score
-    for the share of a value is w_m / pi_m - 1, and for the value itself w_m d log-likelihood /
-    d gamma_m. What these explain of the first, by least squares, is taken out: the rest are the
-    efficient scores, whose sum of squares over documents is the information about the curves that
-    is left. The larger of clustered by query and session noise; parameters as in
-    `uncertainty_of_affine`.
-    """
-    query = np.unique(cells.query, return_inverse=True)[1]
-    efficient = _efficient_scores(cells, fit)[:, free]
-    inverse = inverted(efficient.T @ efficient)
-    influence = efficient @ inverse @ jacobian[:, free].T
-    by_session = jacobian[:, free] @ inverse @ jacobian[:, free].T
-    return clustered(_sums_by(query, influence), _sums_by(query, influence**2), by_session)
 
 
 def _efficient_scores(cells: PositionCounts, fit: MixtureFit) -> FloatArray:

@@ -13,7 +13,11 @@ from untilt._core.arrays import FeatureArray, FloatArray, IntArray, frozen, sum_
 from untilt._core.statistics import effective_units, normal_quantile, student_quantile
 from untilt.bias.curve import NO_CLICKS, PositionBias
 from untilt.bias.em.affine import FLOOR, AffineFit
-from untilt.bias.em.regression_em import EMEstimator, relevance_assumed
+from untilt.bias.em.regression_em import (
+    CLICKS_THAT_WOULD_SHOW,
+    EMEstimator,
+    relevance_assumed,
+)
 from untilt.bias.em.relevance import MixtureFit, RelevanceFit, mixture_em
 from untilt.bias.given import Examination, as_position_bias
 from untilt.bias.log_ratios import Uncertainty
@@ -445,8 +449,6 @@ LEAST_RELEVANT, MOST_RELEVANT = 0.01, 0.99
 # Impressions per document below which counts have no interval: one click of two impressions says as
 # well that the document is relevant as that the reader trusts the position.
 FEWEST_IMPRESSIONS = 5.0
-# A position without a click: 3 expected clicks would have shown one in 19 of 20 logs.
-CLICKS_THAT_WOULD_SHOW = 3.0
 
 
 @method(

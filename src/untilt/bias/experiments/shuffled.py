@@ -7,7 +7,7 @@ import numba as nb
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, sum_by
 from untilt.bias.curve import POSITION_BASED, PositionBias
 from untilt.bias.estimator import BiasEstimator, place_of
 from untilt.bias.experiments.assignment import Shuffled, refuse, shuffled_lists, top_of
@@ -107,7 +107,7 @@ class ShuffledTop(BiasEstimator):
             refuse("shuffled lists were not in random order", tests)
         top = mixed if self.top is not None else _with_clicks(shuffled, mixed)
         used = shuffled if top == shuffled.depth else shuffled.top(top)
-        at_k, at_first = _clicks(used.indptr, used.position, used.label, used.sessions, top)
+        at_k, at_first = _clicks(used, top)
         _check_clicks(at_k, at_first)
         errors = _uncertainty(used, at_k, at_first)
         return from_log_ratios(
@@ -171,7 +171,7 @@ def _first_fixed(log: ClickLog) -> int | None:
 def _with_clicks(log: ClickLog, top: int) -> int:
     """The positions above the first whose ratio to position 1 has no click on one side."""
     used = log if top == log.depth else log.top(top)
-    at_k, at_first = _clicks(used.indptr, used.position, used.label, used.sessions, top)
+    at_k, at_first = _clicks(used, top)
     lost = np.flatnonzero((at_k == 0) | (at_first == 0))
     # From 2 positions on there is a curve; with less, the error says what is missing.
     return int(lost[0]) if len(lost) and lost[0] >= 2 else top
@@ -244,19 +244,11 @@ def _evidence(log: ClickLog, at_k: FloatArray, mixed: int, depth: int) -> list[F
     return [*facts, *few_clicks(at_k)]
 
 
-@nb.njit(cache=True)
-def _clicks(
-    indptr: IntArray, position: IntArray, label: FloatArray, count: IntArray, depth: int
-) -> tuple[FloatArray, FloatArray]:
+def _clicks(log: ClickLog, depth: int) -> tuple[FloatArray, FloatArray]:
     """Clicks at each k, and at 1, over the lists that show both."""
-    at_k, at_first = np.zeros(depth), np.zeros(depth)
-    for i in range(len(count)):
-        begin, end = indptr[i], indptr[i + 1]
-        if begin < end and position[begin] == 1:
-            for row in range(begin, end):
-                at_k[position[row] - 1] += count[i] * label[row]
-                at_first[position[row] - 1] += count[i] * label[begin]
-    return at_k, at_first
+    start, k = log.indptr[:-1][ragged.list_of_row(log.indptr)], log.position - 1
+    both = log.row_count * (log.position[start] == 1)
+    return sum_by(k, both * log.label, depth), sum_by(k, both * log.label[start], depth)
 
 
 @nb.njit(cache=True)

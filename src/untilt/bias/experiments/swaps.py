@@ -7,7 +7,7 @@ import numba as nb
 import numpy as np
 
 from untilt._core import ragged
-from untilt._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, handed_over, sum_by
+from untilt._core.arrays import BoolArray, FloatArray, IntArray, handed_over, sum_by
 from untilt.bias.curve import POSITION_BASED, PositionBias
 from untilt.bias.curve_operations import fit_quadratic, hold_last
 from untilt.bias.estimator import BiasEstimator, place_of
@@ -361,11 +361,18 @@ def _uncertainty(
     cells, inverse = units.cells, inverse_laplacian(equations.curvature)
     noise = session_noise(cells, "session", equations.gain, np.exp(z), inverse)
     effect = _click_effect(cells.indptr, cells.position, cells.impressions, equations.gain)
-    rows = (log.indptr, log.label, log.sessions, query, units.cell_of_row)
-    expected = _expected_rate(cells, np.exp(z))
+    rate = _expected_rate(cells, np.exp(z))
     n_queries = int(query.max()) + 1
     allow_table("what each query adds at each position", n_queries, len(inverse), copies=4)
-    scores, parts = _scores(*rows, expected, effect @ inverse, n_queries)
+    rows = np.flatnonzero(units.cell_of_row >= 0)
+    at, count = units.cell_of_row[rows], log.row_count[rows]
+    unit, p = query[ragged.list_of_row(log.indptr)[rows]], rate[at]
+    sums = (
+        (sum_by(unit, count * (log.label[rows] - p) * each, n_queries),
+         sum_by(unit, count * p * (1 - p) * each**2, n_queries))
+        for each in (effect @ inverse).T[:, at]
+    )  # fmt: skip
+    scores, parts = (np.column_stack(each) for each in zip(*sums, strict=True))
     share = sum_by(query, log.sessions) / log.n_sessions
     change = scores / np.maximum(1 - share, STAYS)[:, None]
     lost = influences_of_rows(cells, log, "session", equations, z, units.cell_of_row)
@@ -398,22 +405,3 @@ def _click_effect(
                     effect[a, k] += step
                     effect[a, l] -= step
     return effect
-
-
-@nb.njit(cache=True)
-def _scores(
-    indptr: IntArray, label: FloatArray, count: IntArray, query: AnyArray, cell_of_row: IntArray,
-    expected: FloatArray, effect: FloatArray, n_queries: int,
-) -> tuple[FloatArray, FloatArray]:  # fmt: skip
-    """(queries, K) what each adds to z, and the variance of that from session noise."""
-    depth = effect.shape[1]
-    scores, noise = np.zeros((n_queries, depth)), np.zeros((n_queries, depth))
-    for i in range(len(count)):
-        for row in range(indptr[i], indptr[i + 1]):
-            cell = cell_of_row[row]
-            if cell >= 0:
-                p = expected[cell]
-                for k in range(depth):
-                    scores[query[i], k] += count[i] * (label[row] - p) * effect[cell, k]
-                    noise[query[i], k] += count[i] * p * (1 - p) * effect[cell, k] ** 2
-    return scores, noise

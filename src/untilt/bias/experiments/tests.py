@@ -24,7 +24,7 @@ A test that fails has p < ALARM; the tests together raise a false alarm in well 
 honest experiments (tests/bias/test_shuffle_tests.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import factorial, sqrt
 
@@ -300,12 +300,18 @@ def _chance(n: int) -> float:
     return 1 / factorial(n) if n <= 170 else 0.0
 
 
-def _positions(frames: _Frames, limits: Departure) -> Tested | None:
-    total, all_pairs = _Sum(), 0.0
+def _by_size(frames: _Frames) -> Iterator[tuple[int, BoolArray, FloatArray, FloatArray]]:
+    """For each number n of documents its frames, their sessions m and pairs of sessions."""
     for n in np.unique(frames.documents).tolist():
         at = frames.documents == n
-        m, same = frames.sessions[at], frames.same_order[at]
-        pairs = m * (m - 1) / 2
+        m = frames.sessions[at]
+        yield n, at, m, m * (m - 1) / 2
+
+
+def _positions(frames: _Frames, limits: Departure) -> Tested | None:
+    total, all_pairs = _Sum(), 0.0
+    for n, at, m, pairs in _by_size(frames):
+        same = frames.same_order[at]
         value = frames.same_position[at] - pairs
         if n >= SMALL:
             value = value + (n - 1) * (_chance(n) * pairs - same)
@@ -324,10 +330,7 @@ def _positions(frames: _Frames, limits: Departure) -> Tested | None:
 
 def _orders(frames: _Frames, limits: Departure) -> Tested | None:
     total, all_pairs, expected = _Sum(), 0.0, 0.0
-    for n in np.unique(frames.documents).tolist():
-        at = frames.documents == n
-        m = frames.sessions[at]
-        pairs = m * (m - 1) / 2
+    for n, at, m, pairs in _by_size(frames):
         p = _chance(n)
         total.value += float(np.sum(frames.same_order[at] - p * pairs))
         total.variance += p * (1 - p) * float(pairs.sum())
@@ -364,17 +367,7 @@ def _other_sessions(lists: ClickLog, others: ClickLog, limits: Departure) -> Tes
     known = shown > 0
     usual = np.divide(summed, shown, out=np.zeros_like(summed), where=known)
     table = np.where(known, usual, np.nan)[:, None]
-    covariance, variance, spread = _rank_sums(
-        lists.indptr, lists.document, lists.position, lists.sessions, table
-    )
-    if not variance[0] > 0:
-        return None
-    z = float(covariance[0] / sqrt(variance[0]))
-    p_value = float(2 * special.ndtr(-abs(z)))
-    correlation = float(covariance[0] / spread[0])
-    failed = p_value < ALARM and abs(correlation) >= limits.correlation
-    fact = SHUFFLE_USUAL_ORDER(correlation=correlation, z=z, p_value=p_value)
-    return fact if failed else None, "other sessions", p_value
+    return _correlations(lists, table, np.ones(1, dtype=bool), limits)
 
 
 def usable_features(log: ClickLog) -> BoolArray:
@@ -424,8 +417,16 @@ def _knows_click(log: ClickLog, x: FeatureArray) -> bool:
 
 def _feature_correlations(lists: ClickLog, usable: BoolArray, limits: Departure) -> Tested | None:
     assert lists.features is not None
+    return _correlations(lists, lists.features, usable, limits, lists.feature_names)
+
+
+def _correlations(
+    lists: ClickLog, table: AnyArray, usable: BoolArray, limits: Departure,
+    names: Sequence[str] = (),
+) -> Tested | None:  # fmt: skip
+    """Positions against the columns of a table: features by name, or usual positions."""
     covariance, variance, spread = _rank_sums(
-        lists.indptr, lists.document, lists.position, lists.sessions, lists.features
+        lists.indptr, lists.document, lists.position, lists.sessions, table
     )
     varies = usable & (variance > 0)
     z = np.divide(covariance, np.sqrt(variance), out=np.zeros_like(variance), where=varies)
@@ -434,10 +435,12 @@ def _feature_correlations(lists: ClickLog, usable: BoolArray, limits: Departure)
         return None
     j = int(np.argmax(np.abs(z)))
     p_value = min(1.0, used * float(2 * special.ndtr(-abs(z[j]))))
-    correlation, name = float(covariance[j] / spread[j]), lists.feature_names[j]
+    correlation = float(covariance[j] / spread[j])
     failed = p_value < ALARM and abs(correlation) >= limits.correlation
-    fact = SHUFFLE_FEATURE(feature=name, correlation=correlation, z=float(z[j]), p_value=p_value)
-    return fact if failed else None, "features", p_value
+    told = SHUFFLE_FEATURE if names else SHUFFLE_USUAL_ORDER
+    feature = {"feature": names[j]} if names else {}
+    fact = told(**feature, correlation=correlation, z=float(z[j]), p_value=p_value)
+    return fact if failed else None, "features" if names else "other sessions", p_value
 
 
 @nb.njit(cache=True)
@@ -575,8 +578,6 @@ def _table_moments(unit: AnyArray, arm: IntArray, sessions: IntArray) -> tuple[f
     Mean N (r - 1) (c - 1) / (N - 1) and Haldane's variance, exact if the arms are dealt out to the
     sessions at random. A unit with one session says nothing and is left out.
     """
-    if len(unit) == 0:
-        return 0.0, 0.0, 0.0
     unit = np.unique(unit, return_inverse=True)[1]
     several = sum_by(unit, sessions)[unit] >= 2
     # Arms are counted among these: one session of an arm that has two would be an alarm.
@@ -617,7 +618,8 @@ def _swapped_back(made: _TestedExperiment) -> Tested | None:
     n_queries = int(query.max()) + 1
     base = sum_by(query, log.sessions * is_base, n_queries)
     agreeing = sum_by(query, log.sessions * is_base * (of_base[made.original] >= 2), n_queries)
-    usable = ~is_base & _both_shown(made) & (base[query] >= 2)
+    both_shown = ragged.sums_by_list(log.indptr, made.rank != log.position) == 2
+    usable = ~is_base & both_shown & (base[query] >= 2)
     n = sum_by(query[usable], log.sessions[usable], n_queries)
     matched = float(log.sessions[usable & (of_base[made.original] > 0)].sum())
     total, expected = float(n.sum()), float(np.sum(n * agreeing / np.maximum(base, 1)))
@@ -639,20 +641,13 @@ def _swapped_back(made: _TestedExperiment) -> Tested | None:
     return fact if p_value < ALARM else None, "lists", p_value
 
 
-def _both_shown(made: _TestedExperiment) -> BoolArray:
-    """(lists,) whether the list shows both positions of its swap."""
-    moved = made.rank != made.log.position
-    found: BoolArray = ragged.sums_by_list(made.log.indptr, moved) == 2
-    return found
-
-
 def _feature_differences(made: _TestedExperiment) -> Tested | None:
     """Lower minus upper document of a swap, by the original list: in its arm against all lists."""
     log = made.log
     if log.features is None:
         return None
     usable_columns = np.flatnonzero(usable_features(log))
-    z, correlation, where = [], [], []
+    tried = []
     for arm in range(1, int(made.arm.max()) + 1):
         pair = made.swapped[made.arm == arm]
         if len(pair) == 0:
@@ -668,17 +663,14 @@ def _feature_differences(made: _TestedExperiment) -> Tested | None:
                 D, made.arm[usable] == arm, made.stratum[usable], log.sessions[usable]
             )
             if found is not None:
-                z.append(found[0])
-                correlation.append(found[1])
-                where.append((log.feature_names[j], *pair[0].tolist()))
-    if not z:
+                tried.append((*found, log.feature_names[j], *pair[0].tolist()))
+    if not tried:
         return None
-    best = int(np.argmax(np.abs(z)))
-    p_value = min(1.0, len(z) * float(2 * special.ndtr(-abs(z[best]))))
-    feature, first, second = where[best]
-    fact = SWAP_FEATURE(feature=feature, upper=first, lower=second,
-        correlation=correlation[best], z=z[best], p_value=p_value,
-    )  # fmt: skip
+    z, correlation, feature, first, second = max(tried, key=lambda each: abs(each[0]))
+    p_value = min(1.0, len(tried) * float(2 * special.ndtr(-abs(z))))
+    fact = SWAP_FEATURE(
+        feature=feature, upper=first, lower=second, correlation=correlation, z=z, p_value=p_value
+    )
     return fact if p_value < ALARM else None, "features", p_value
 
 

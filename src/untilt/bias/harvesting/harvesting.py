@@ -8,7 +8,14 @@ import numpy as np
 from untilt._core import ascent
 from untilt._core.arrays import BoolArray, FloatArray, IntArray, sum_by
 from untilt._core.statistics import normal_quantile
-from untilt.bias.curve import NEVER_RISES, POSITION_BASED, LevelBounds, PositionBias, tightest
+from untilt.bias.curve import (
+    NEVER_RISES,
+    POSITION_BASED,
+    SAME_RELEVANCE,
+    LevelBounds,
+    PositionBias,
+    tightest,
+)
 from untilt.bias.estimator import BiasEstimator, place_of
 from untilt.bias.harvesting import pairs
 from untilt.bias.harvesting.pairs import PairEquations, PairSums
@@ -30,9 +37,6 @@ SLOPES = note(
     "where it is not measured, examination falls as position^-slope with a slope from {least:g} to "
     "{steepest:g}",
 )
-SAME_RELEVANCE = note(
-    "bias.same-relevance", "a document is as relevant at one position as at another"
-)()
 
 # Where all documents of a set were clicked at every single impression, p_k r_kl would reach 1 and
 # the likelihood get a kink: one impression in a thousand counts as unclicked then.

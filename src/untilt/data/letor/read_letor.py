@@ -251,11 +251,11 @@ class Collector:
         bad = np.flatnonzero(block.code != FINE)
         if len(bad):
             row = int(bad[0])
-            raise bad_row(
-                self._where(block, row),
-                int(block.code[row]),
-                _word(data, int(block.byte[row])),
-                most_columns=self._most_columns,
+            what, fix = _EXPLAINED[int(block.code[row])]
+            got = shown(_word(data, int(block.byte[row])))
+            raise BadRowsError(
+                f"{self._where(block, row)}: {what.format(most=self._most_columns)}. Got {got} "
+                f"instead. {fix}."
             )
 
     def _where(self, block: TextBlock, row: int) -> str:
@@ -270,7 +270,11 @@ class Collector:
             where = self._where(block, row)
             first = self._began_at.setdefault(text, where)
             if first is not where:
-                raise scattered_query(text, first, where)
+                raise BadRowsError(
+                    f"{where}: query {text!r} comes back after other queries; it began at {first}. "
+                    "The rows of a query must be together. Sort the rows by query id, or give each "
+                    "list its own id."
+                )
         self._query_id += texts
         self._first_row.append(starts + self._n_rows)
 
@@ -286,7 +290,10 @@ class Collector:
         except UnicodeDecodeError:
             index = next(i for i, one in enumerate(ids) if not _is_text(one))
             row = index if rows is None else int(rows[index])
-            raise not_text(self._where(block, row), ids[index]) from None
+            raise BadRowsError(
+                f"{self._where(block, row)}: an id must be UTF-8 text. Got {shown(ids[index])} "
+                "instead. Convert the file to UTF-8."
+            ) from None
 
     def _documents(self, first_row: IntArray) -> AnyArray | None:
         """Ids of the documents; None, which means the place in the query, where no row has one."""
@@ -334,29 +341,6 @@ def _is_text(word: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def bad_row(where: str, code: int, word: bytes, *, most_columns: int) -> BadRowsError:
-    """The error for a row with this code, at a place such as `train.txt line 7`."""
-    what, fix = _EXPLAINED[code]
-    return BadRowsError(
-        f"{where}: {what.format(most=most_columns)}. Got {shown(word)} instead. {fix}."
-    )
-
-
-def scattered_query(query: str, first: str, again: str) -> BadRowsError:
-    """The error for a query whose rows do not stand together."""
-    return BadRowsError(
-        f"{again}: query {query!r} comes back after other queries; it began at {first}. The rows "
-        "of a query must be together. Sort the rows by query id, or give each list its own id."
-    )
-
-
-def not_text(where: str, word: bytes) -> BadRowsError:
-    """The error for an id that is no UTF-8 text."""
-    return BadRowsError(
-        f"{where}: an id must be UTF-8 text. Got {shown(word)} instead. Convert the file to UTF-8."
-    )
 
 
 def shown(word: bytes) -> str:

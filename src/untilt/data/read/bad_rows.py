@@ -372,10 +372,10 @@ class RowExamination:
 class SessionRule:
     """A session breaks the rule if a group of its rows fulfils the condition."""
 
-    group: str
     condition: str
     example: str
     bad: Fact
+    group: str = "session_id, query_id"
 
 
 def examine(
@@ -566,7 +566,6 @@ def _rules_for(log: Impressions) -> list[SessionRule]:
     if time is not None:
         rules.append(
             SessionRule(
-                "session_id, query_id",
                 f"{twice} AND {_hours(time)} > {LONGEST}",
                 "'from ' || min(timestamp) || ' to ' || max(timestamp)",
                 SESSION_REUSED(hours=LONGEST),
@@ -574,17 +573,16 @@ def _rules_for(log: Impressions) -> list[SessionRule]:
         )
     rules += [
         SessionRule(
-            "session_id, query_id",
             "count(*) - count(DISTINCT position) > 1 AND count(*) FILTER (position = 1) > 1 "
             "AND count(*) = count(DISTINCT doc_id)",
             "count(*) FILTER (position = 1) || ' pages with ' || count(*) || ' documents'",
             PAGES_RESTART(),
         ),
         SessionRule(
-            "session_id, query_id, position",
             "count(*) > 1",
             "'position ' || position || ' shows ' || min(doc_id) || ' and ' || max(doc_id)",
             warning("log.position-twice", "in a session where a position stands twice")(),
+            "session_id, query_id, position",
         ),
     ]
     # The flag before the ranker, whose name it is part of.
@@ -594,7 +592,6 @@ def _rules_for(log: Impressions) -> list[SessionRule]:
     for alias, name in [*flag, *shared, *context]:
         rules.append(
             SessionRule(
-                "session_id, query_id",
                 f"min({alias}) <> max({alias})",
                 f"{literal(name + ' ')} || min({alias}) || ' and ' || max({alias})",
                 SESSION_DIFFERS(column=name),

@@ -19,6 +19,7 @@ from untilt.data.read.files import Files
 from untilt.data.read.sources import (
     Source,
     Stated,
+    alike,
     arrow_schema_names,
     distinct_names,
     materialised,
@@ -66,12 +67,8 @@ def _parquet_names(database: Database, paths: Sequence[str]) -> tuple[str, ...]:
         schema = f"parquet_schema({literal(glob.escape(path))})"
         own = [each for (each,) in database.rows(f"SELECT name FROM {schema}")]
         # Click in one file and click in another are one column, as in DuckDB.
-        names.update((each, None) for each in own if _count(own, each) > 1)
+        names.update(dict.fromkeys(alike(own)))
     return tuple(names)
-
-
-def _count(names: Sequence[str], name: str) -> int:
-    return sum(each.lower() == name.lower() for each in names)
 
 
 def open_arrow_files(database: Database, files: Files, name: str) -> Source:

@@ -248,6 +248,21 @@ def _worker() -> Iterator[Statements]:
 
 
 @contextmanager
+def own_folder(temp_directory: str | os.PathLike[str] | None) -> Iterator[Path]:
+    """A folder inside `temp_directory`, removed at the end."""
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(scratch_folder(temp_directory))
+            str(folder).encode()  # DuckDB takes names that are text alone
+        except (OSError, TypeError, ValueError) as error:
+            raise OptionError(
+                f"temp_directory must be a folder that can be written to. Got {temp_directory!r} "
+                f"instead: {getattr(error, 'strerror', error)}."
+            ) from error
+        yield folder
+
+
+@contextmanager
 def open_database(
     *,
     memory_limit: str | int | None,
@@ -262,14 +277,7 @@ def open_database(
     in which they were put in.
     """
     with ExitStack() as stack:
-        try:
-            folder = stack.enter_context(scratch_folder(temp_directory))
-            str(folder).encode()  # DuckDB takes names that are text alone
-        except (OSError, TypeError, ValueError) as error:
-            raise OptionError(
-                f"temp_directory must be a folder that can be written to. Got {temp_directory!r} "
-                f"instead: {getattr(error, 'strerror', error)}."
-            ) from error
+        folder = stack.enter_context(own_folder(temp_directory))
         tasks = stack.enter_context(_worker())
         connection = stack.enter_context(
             closing(_connect(memory_limit, threads, folder, keep_order=keep_order))

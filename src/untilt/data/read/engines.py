@@ -50,7 +50,7 @@ from untilt.errors import ColumnError, FileFormatError, OptionError, check_choic
 COUNT = "count"
 # Of the rows that may be counted by position; the sessions of the others are not merged.
 _SHARE_WITHIN_DEPTH = 0.999
-_BATCH = 1 << 17
+BATCH = 1 << 17
 # Text is compared without regard to case there, by default: two lists could be taken for one.
 _CASELESS = ("mysql", "mssql", "singlestoredb")
 
@@ -445,7 +445,7 @@ def _fetched(table: Any) -> Any:
     if table.get_backend().name == "duckdb":
         # Ibis 12 asks DuckDB 2 for pieces by a method that it no longer has.
         return table.to_pyarrow()
-    return table.to_pyarrow_batches(chunk_size=_BATCH)
+    return table.to_pyarrow_batches(chunk_size=BATCH)
 
 
 def counted_table(table: Any, key: CollapseColumns, depth: int, count: str) -> Any:

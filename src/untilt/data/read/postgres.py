@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from untilt._core.addresses import Address
 from untilt._core.progress import progress
@@ -16,6 +16,7 @@ from untilt.data.limits import DEEPEST
 from untilt.data.read.columns import ColumnRoles
 from untilt.data.read.database import Database, quoted, translated_errors
 from untilt.data.read.engines import (
+    BATCH,
     DIALECTS,
     CollapseColumns,
     Dialect,
@@ -29,9 +30,6 @@ from untilt.data.read.engines import (
 from untilt.data.read.frames import open_stream
 from untilt.data.read.sources import Source, chosen_table, materialised, refuse_alike
 from untilt.errors import FileFormatError, OptionError, UntiltError
-
-if TYPE_CHECKING:
-    pass
 
 # Types that arrive as what they are. All others arrive as text; numbers without bounds (numeric)
 # do so where they are ids, which must stay exact, and else as floating-point numbers.
@@ -50,7 +48,6 @@ _COLUMNS_SQL = """
 SELECT attname AS name, format_type(atttypid, NULL) AS type FROM pg_attribute
 WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped ORDER BY attnum
 """
-_BATCH = 1 << 17
 
 
 def open_address(database: Database, address: Address, name: str) -> Source:
@@ -253,7 +250,7 @@ def _from_cursor(cursor: Any) -> Any:
 
     kinds = [(column[0], column[1]) for column in cursor.description]
     columns: list[list[Any]] = [[] for _ in kinds]
-    while rows := cursor.fetchmany(_BATCH):
+    while rows := cursor.fetchmany(BATCH):
         for into, more in zip(columns, zip(*rows, strict=True), strict=True):
             into.extend(more)
     arrays = {}

@@ -105,7 +105,7 @@ def _tables(
         log_columns = {name: theirs for name, theirs in columns.items() if name not in own}
         columns = {**request.source.document_keys, **own}
         request = replace(request, columns=log_columns)
-        source = _open_export(database, request.source, request)
+        source = request.source.open(database, "log_table", request)
         # Its columns have our names by now, and its positions count from 1.
         request = replace(request, columns=None, positions_from=None)
     else:
@@ -140,18 +140,6 @@ def _may_be_counted(request: Request, layout: ColumnRoles) -> bool:
     halves = request.collapse == "halves" and "timestamp" in layout.roles
     counts_through = "position" in layout.roles and PAGE not in layout.roles
     return bool(request.collapse) and not halves and counts_through
-
-
-def _open_export(database: Database, export: Export, request: Request) -> Source:
-    return export.open(
-        database,
-        "log_table",
-        columns=request.columns or {},
-        labels=request.label_names,
-        context=tuple(request.context),
-        positions_from=request.positions_from,
-        refuse=request.on_bad == "raise",
-    )
 
 
 def _for_all_queries(database: Database, log: LoadedTable, documents: LoadedTable) -> LoadedTable:
@@ -211,10 +199,11 @@ def _text_ids(
 ) -> frozenset[str]:
     """Roles whose ids are text. Where two tables differ, text is what both can be."""
     keys = [role for role in (*KEYS, VERSION) if role in tables[-1].layout.roles]
-    columns = [
-        (role, table, table.types[table.layout.roles[role]]) for table in tables for role in keys
+    tests = [
+        (role, table.name, id_is_text_sql(table.types[table.layout.roles[role]], role))
+        for table in tables
+        for role in keys
     ]
-    tests = [(role, table.name, id_is_text_sql(column, role)) for role, table, column in columns]
     if request.text_ids:
         return frozenset(keys)
     return frozenset(

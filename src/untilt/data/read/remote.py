@@ -16,9 +16,9 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from untilt._core.addresses import Address, address_of, names_somebody, shown
-from untilt._core.files import scratch_folder
 from untilt._core.optional import explained_import
 from untilt._core.progress import progress
+from untilt.data.read.database import own_folder
 from untilt.data.read.files import (
     FILE_KINDS,
     LAKE_MARKS,
@@ -46,22 +46,10 @@ def fetched(source: Any, temp_directory: str | os.PathLike[str] | None = None) -
     if address is None or address.scheme != "s3":
         yield located(source) if address is None else address
         return
-    with _folder(temp_directory) as folder, _named_as_given(str(folder) + os.sep):
+    with own_folder(temp_directory) as folder, _named_as_given(str(folder) + os.sep):
         with explained_import(f"reading {address.what}"):
             files = _copied(address, folder)
         yield files
-
-
-@contextmanager
-def _folder(temp_directory: str | os.PathLike[str] | None) -> Iterator[Path]:
-    try:
-        with scratch_folder(temp_directory) as folder:
-            yield folder
-    except (OSError, TypeError) as error:
-        raise OptionError(
-            f"temp_directory must be a folder that can be written to. Got {temp_directory!r} "
-            f"instead: {getattr(error, 'strerror', error)}."
-        ) from error
 
 
 @contextmanager

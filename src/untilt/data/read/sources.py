@@ -23,6 +23,7 @@ from untilt.facts import Fact
 if TYPE_CHECKING:
     from untilt.data.read.bad_rows import BadRows
     from untilt.data.read.columns import ColumnRoles
+    from untilt.data.read.options import Request
 
 # (n, least, most) of columns of whole numbers, as a file states them; it may be wrong
 Stated = dict[str, tuple[int, int, int]]
@@ -90,21 +91,8 @@ class Export(ABC):
         """The same with other tables."""
 
     @abstractmethod
-    def open(
-        self,
-        database: Database,
-        name: str,
-        *,
-        columns: Mapping[str, str | None],
-        labels: Sequence[str],
-        context: Sequence[str],
-        positions_from: int | None,
-        refuse: bool,
-    ) -> Source:
-        """The log under our names, with positions from 1; options are those of `read_log`.
-
-        `refuse` says whether what cannot be used is an error.
-        """
+    def open(self, database: Database, name: str, request: "Request") -> Source:
+        """The log under our names, with positions from 1, as it was asked for."""
 
 
 @contextmanager
@@ -220,6 +208,12 @@ def open_source(database: Database, source: Any, name: str) -> Source:
 # ---- what several doors need
 
 
+def alike(names: Sequence[str]) -> list[str]:
+    """Names that are there more than once, but for upper and lower case."""
+    lower = [name.lower() for name in names]
+    return [name for name in dict.fromkeys(names) if lower.count(name.lower()) > 1]
+
+
 def distinct_names(names: Iterable[str]) -> tuple[str, ...]:
     """Names, of those that differ in upper and lower case alone the first."""
     first: dict[str, str] = {}
@@ -230,8 +224,7 @@ def distinct_names(names: Iterable[str]) -> tuple[str, ...]:
 
 def refuse_alike(what: str, names: Sequence[str]) -> None:
     """Raise where DuckDB could not tell two columns apart."""
-    alike = set(names) - set(distinct_names(names))
-    if alike or len(set(names)) < len(names):
+    if alike(names):
         raise ColumnError(
             f"{what} has columns whose names differ in upper and lower case only, or not at all: "
             f"{', '.join(names[:40])}. Rename them."

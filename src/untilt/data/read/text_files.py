@@ -29,7 +29,7 @@ from typing import IO, Any, cast
 
 from untilt.data.read.database import Database, in_short, literal, quoted, translated_errors
 from untilt.data.read.files import JSON, PACKED, Files
-from untilt.data.read.sources import Source, distinct, open_source
+from untilt.data.read.sources import Source, alike, distinct, open_source
 from untilt.data.read.types import Column, instant_sql, text_sql
 from untilt.errors import ColumnError, FileFormatError
 from untilt.facts import phrase
@@ -54,28 +54,17 @@ def open_csv(database: Database, files: Files, name: str) -> Source:
     names = tuple(dict.fromkeys(column for _, header in headers for column in distinct(header)))
 
     def load(columns: Sequence[str], ids: frozenset[str]) -> str:
-        chosen = ", ".join(quoted(column) for column in columns)
+        values = {each: quoted(each) for each in columns}
         with translated_errors(files.what):
             verified = [verified_file(database, file) for file in paths]
             text = " UNION ALL BY NAME ".join(
                 f"SELECT * FROM {_csv_reader(file, separator, distinct(header))}"
                 for file, (separator, header) in zip(verified, headers, strict=True)
             )
-            database.run(f"CREATE TEMP TABLE {name}_text AS SELECT {chosen} FROM ({text})")
-            tests = {each: _csv_tests(each, each in ids) for each in columns}
-            casts = _casts(database, f"{name}_text", tests, _csv_cast)
-            database.run(f"CREATE TEMP TABLE {name} AS SELECT {casts} FROM {name}_text")
-            database.run(f"DROP TABLE {name}_text")
-        return name
+            return _typed(database, name, text, values, ids, _csv_tests, _csv_cast)
 
-    given = tuple(name for _, header in headers for name in _alike(header))
+    given = tuple(name for _, header in headers for name in alike(header))
     return Source(files.what, names, load, given)
-
-
-def _alike(header: Sequence[str]) -> list[str]:
-    """Names that a header has more than once, but for upper and lower case."""
-    lower = [name.lower() for name in header]
-    return [name for name in dict.fromkeys(header) if lower.count(name.lower()) > 1]
 
 
 def _header(file: str) -> tuple[str, list[str]]:
@@ -136,23 +125,31 @@ def _csv_tests(column: str, is_id: bool) -> dict[str, str]:
     }
 
 
-def _casts(
+def _typed(
     database: Database,
-    table: str,
-    tests: Mapping[str, Mapping[str, str]],
+    name: str,
+    rows: str,
+    values: Mapping[str, str],
+    ids: frozenset[str],
+    tests_of: Callable[[str, bool], dict[str, str]],
     cast_to: Callable[[str, str | None], str],
 ) -> str:
-    """Each column as the first of its types whose test all rows pass, if there is one.
+    """A table of the values, each column of the first of its types whose test all rows pass.
 
     A table without rows passes every test.
     """
+    chosen = ", ".join(f"{value} AS {quoted(column)}" for column, value in values.items())
+    database.run(f"CREATE TEMP TABLE {name}_text AS SELECT {chosen} FROM ({rows})")
+    tests = {column: tests_of(column, column in ids) for column in values}
     asked = [f"bool_and({test})" for fits in tests.values() for test in fits.values()]
-    verdicts = iter(database.row(f"SELECT {', '.join(asked)} FROM {table}"))
+    verdicts = iter(database.row(f"SELECT {', '.join(asked)} FROM {name}_text"))
     casts = []
     for column, fits in tests.items():
         passed = [type_ for type_ in fits if next(verdicts) is not False]
         casts.append(f"{cast_to(quoted(column), next(iter(passed), None))} AS {quoted(column)}")
-    return ", ".join(casts)
+    database.run(f"CREATE TEMP TABLE {name} AS SELECT {', '.join(casts)} FROM {name}_text")
+    database.run(f"DROP TABLE {name}_text")
+    return name
 
 
 def open_json(database: Database, files: Files, name: str) -> Source:
@@ -169,14 +166,9 @@ def open_json(database: Database, files: Files, name: str) -> Source:
     columns = dict(zip(distinct(keys), keys, strict=True))
 
     def load(chosen: Sequence[str], ids: frozenset[str]) -> str:
-        values = ", ".join(f"{_value(columns[each])} AS {quoted(each)}" for each in chosen)
+        values = {each: _value(columns[each]) for each in chosen}
         with translated_errors(files.what):
-            database.run(f"CREATE TEMP TABLE {name}_json AS SELECT {values} FROM ({rows})")
-            tests = {each: _json_tests(each, each in ids) for each in chosen}
-            casts = _casts(database, f"{name}_json", tests, _json_cast)
-            database.run(f"CREATE TEMP TABLE {name} AS SELECT {casts} FROM {name}_json")
-            database.run(f"DROP TABLE {name}_json")
-        return name
+            return _typed(database, name, rows, values, ids, _json_tests, _json_cast)
 
     return Source(files.what, tuple(columns), load, tuple(keys))
 

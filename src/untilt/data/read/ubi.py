@@ -20,11 +20,12 @@ from untilt.data.read.bad_rows import N_SHOWN, BadRows, ReadReport
 from untilt.data.read.columns import PERSON
 from untilt.data.read.database import Database, literal, quoted, translated_errors
 from untilt.data.read.files import Files
+from untilt.data.read.options import Request
 from untilt.data.read.sources import Export, Source
 from untilt.data.read.text_files import refuse_missing, texts_of
 from untilt.data.read.types import instant_sql
 from untilt.errors import BadRowsError, ColumnError, OptionError, did_you_mean
-from untilt.facts import Fact, note, warning
+from untilt.facts import Fact, Sentence, note, warning
 
 _MOST_ACTIONS = 8  # named in a note
 
@@ -126,6 +127,7 @@ _DONE = {
 }
 _ACTION = {"action": ("action_name",)}
 _IMPRESSION = "impression"
+_OBJECT = "'query_id ' || session_id || ', object ' || doc_id"
 _ACTIONS = {"click": "click,click_through", _IMPRESSION: "impression"}
 # Below this share of clicks on objects that the lists know, ids of two kinds are compared.
 _LEAST_KNOWN = 0.1
@@ -173,9 +175,10 @@ class Ubi(Export):
         """The same with other queries and events."""
         return replace(self, queries=parts[0], events=parts[1])
 
-    def open(self, database: Database, name: str, **options: Any) -> Source:
+    def open(self, database: Database, name: str, request: Request) -> Source:
         """The table of impressions, with what was left out of it and why."""
-        wanted = UbiWanted(**options)
+        labels, context = request.label_names, tuple(request.context)
+        wanted = UbiWanted(request.columns or {}, labels, context, request.positions_from)
         wanted.check()
         made = _Making(database, self, wanted)
         made.read_both()
@@ -185,7 +188,7 @@ class Ubi(Export):
             made.find_shown()
             made.find_labels()
             columns = made.write(name)
-        if wanted.refuse and made.bad:
+        if request.on_bad == "raise" and made.bad:
             raise BadRowsError(ReadReport(made.what, 0, 0, tuple(made.bad)).error_text())
         return Source(
             made.what,
@@ -201,14 +204,12 @@ class UbiWanted:
     """What `read_log` was asked for, as far as it says how an export is read.
 
     columns : our name -> path inside the documents; a label or "impression" -> names of actions
-    refuse : whether what cannot be used is an error
     """
 
     columns: Mapping[str, str | None]
     labels: tuple[str, ...]
     context: Sequence[str]
     positions_from: int | None
-    refuse: bool
 
     def check(self) -> None:
         """Raise where a name means nothing here, or two things."""
@@ -403,8 +404,10 @@ class _Making:
 
     def find_sessions(self) -> None:
         """`ubi_sessions`: those whose requests agree on what they share."""
-        self._refuse("session_id IS NULL", "ubi.no-query-id", "'user_query ' || query_id")
-        self._refuse("query_id IS NULL", "ubi.no-user-query", "'query_id ' || session_id")
+        asked = "ubi_asked WHERE {} IS NULL"
+        user_query, query_id = "'user_query ' || query_id", "'query_id ' || session_id"
+        self._leave(asked.format("session_id"), _RULES["ubi.no-query-id"], user_query)
+        self._leave(asked.format("query_id"), _RULES["ubi.no-user-query"], query_id)
         if not self._one("SELECT count(*) FROM ubi_asked"):
             raise ColumnError(f"{self.what}: there is no query with a query_id and a user_query.")
         shared = ", ".join(f"min({name}) AS {name}" for name in self.shared)
@@ -414,31 +417,31 @@ class _Making:
             f"min(timestamp) AS timestamp, {shared}, {differ} AS differs, sum(n) AS n, "
             "min(query_id) || ' and ' || max(query_id) AS either FROM ubi_asked GROUP BY session_id"
         )
-        repeats = self._one("SELECT coalesce(sum(n - 1), 0) FROM ubi_asked")
-        if repeats:
-            self.notes.append(QUERY_REPEATS(n=repeats))
-        self._leave_sessions(
-            "differs", "ubi.two-queries", "'query_id ' || session_id || ': ' || either"
-        )
-
-    def _refuse(self, condition: str, code: str, example: str) -> None:
-        """Requests that cannot be used."""
-        n = self._one(f"SELECT coalesce(sum(n), 0) FROM ubi_asked WHERE {condition}")
-        if n:
-            texts = self._examples(f"ubi_asked WHERE {condition}", example)
-            self.bad.append(BadRows(_RULES[code], n, texts, "queries"))
-            self.database.run(f"DELETE FROM ubi_asked WHERE {condition}")
+        self._note_repeats("ubi_asked", QUERY_REPEATS)
+        self._leave_sessions("differs", "ubi.two-queries", "|| ': ' || either")
 
     def _leave_sessions(
-        self, condition: str, code: str, example: str, *, is_bad: bool = True
+        self, condition: str, code: str, more: str = "", *, is_bad: bool = True
     ) -> None:
         """Sessions that are no list, or none that anybody could tell. They go as a whole."""
-        n = self._one(f"SELECT coalesce(sum(n), 0) FROM ubi_sessions WHERE {condition}")
-        if n:
-            texts = self._examples(f"ubi_sessions WHERE {condition}", example)
-            found = BadRows(_RULES[code], n, texts, "queries")
+        rows, example = f"ubi_sessions WHERE {condition}", f"'query_id ' || session_id {more}"
+        self._leave(rows, _RULES[code], example, is_bad=is_bad)
+
+    def _leave(
+        self, rows: str, what: Fact, example: str, *, is_bad: bool = True, n: str = "sum(n)"
+    ) -> None:
+        """Rows of one of the tables that cannot be used, or are left out of any export."""
+        count = self._one(f"SELECT coalesce({n}, 0) FROM {rows}")
+        if count:
+            table = "queries" if rows.startswith(("ubi_asked", "ubi_sessions")) else "events"
+            found = BadRows(what, count, self._examples(rows, example), table)
             (self.bad if is_bad else self.left_out).append(found)
-            self.database.run(f"DELETE FROM ubi_sessions WHERE {condition}")
+            self.database.run(f"DELETE FROM {rows}")
+
+    def _note_repeats(self, table: str, told: Sentence) -> None:
+        repeats = self._one(f"SELECT coalesce(sum(n - 1), 0) FROM {table}")
+        if repeats:
+            self.notes.append(told(n=repeats))
 
     # ---- events
 
@@ -449,22 +452,12 @@ class _Making:
             self.left_out.append(BadRows(NO_ACTION, nameless, (), "events"))
         kinds = " OR ".join(map(self.wanted.is_one, (*self.wanted.labels, _IMPRESSION)))
         self.database.run(f"DELETE FROM ubi_done WHERE NOT ({kinds})")
-        self._leave_events("session_id IS NULL OR doc_id IS NULL", "ubi.no-object", "action")
-        self._leave_events(
-            "session_id NOT IN (SELECT session_id FROM ubi_asked)",
-            "ubi.unknown-query",
-            "action || ' of query_id ' || session_id",
-        )
-        repeats = self._one("SELECT coalesce(sum(n - 1), 0) FROM ubi_done")
-        if repeats:
-            self.notes.append(EVENT_REPEATS(n=repeats))
-
-    def _leave_events(self, condition: str, code: str, example: str) -> None:
-        n = self._one(f"SELECT coalesce(sum(n), 0) FROM ubi_done WHERE {condition}")
-        if n:
-            texts = self._examples(f"ubi_done WHERE {condition}", example)
-            self.left_out.append(BadRows(_RULES[code], n, texts, "events"))
-            self.database.run(f"DELETE FROM ubi_done WHERE {condition}")
+        nobody = "ubi_done WHERE session_id IS NULL OR doc_id IS NULL"
+        self._leave(nobody, _RULES["ubi.no-object"], "action", is_bad=False)
+        unknown = "ubi_done WHERE session_id NOT IN (SELECT session_id FROM ubi_asked)"
+        example = "action || ' of query_id ' || session_id"
+        self._leave(unknown, _RULES["ubi.unknown-query"], example, is_bad=False)
+        self._note_repeats("ubi_done", EVENT_REPEATS)
 
     # ---- what was shown
 
@@ -549,18 +542,9 @@ class _Making:
             self.database.run(f"UPDATE ubi_shown SET position = ordinal - {base} + 1 + {page}")
         else:
             self._refuse_two_lists()
-        lost = "ubi_shown WHERE position IS NULL"
-        n = self._one(f"SELECT count(*) FROM {lost}")
-        if n:
-            texts = self._examples(lost, "'query_id ' || session_id || ', object ' || doc_id")
-            self.bad.append(BadRows(NO_POSITION, n, texts, "events"))
-            self.database.run(f"DELETE FROM {lost}")
-        self._leave_sessions(
-            "session_id NOT IN (SELECT session_id FROM ubi_shown)",
-            "ubi.no-impressions",
-            "'query_id ' || session_id",
-            is_bad=False,
-        )
+        self._leave("ubi_shown WHERE position IS NULL", NO_POSITION, _OBJECT, n="count(*)")
+        unshown = "session_id NOT IN (SELECT session_id FROM ubi_shown)"
+        self._leave_sessions(unshown, "ubi.no-impressions", is_bad=False)
 
     def _from_hits(self) -> None:
         if not self._one("SELECT count(*) FROM ubi_hits"):
@@ -572,12 +556,8 @@ class _Making:
                 "⟦columns={'hits': 'your field'}⟧."
             )
         self._refuse_two_lists()
-        self._leave_sessions(
-            "session_id NOT IN (SELECT session_id FROM ubi_hits)",
-            "ubi.no-hits",
-            "'query_id ' || session_id",
-            is_bad=False,
-        )
+        unshown = "session_id NOT IN (SELECT session_id FROM ubi_hits)"
+        self._leave_sessions(unshown, "ubi.no-hits", is_bad=False)
         self.database.run(
             "CREATE TEMP TABLE ubi_shown AS SELECT session_id, doc_id, position, "
             "lowest > position AS twice FROM ubi_hits "
@@ -598,7 +578,6 @@ class _Making:
             "session_id IN (SELECT session_id FROM (SELECT DISTINCT session_id, first, hits FROM "
             "ubi_asked) GROUP BY session_id, first HAVING count(*) > 1)",
             "ubi.two-lists",
-            "'query_id ' || session_id",
         )
         for table in ("ubi_hits", *(["ubi_shown"] if self.by_impressions else [])):
             self.database.run(
@@ -624,10 +603,10 @@ class _Making:
             "LEFT JOIN ubi_hits USING (session_id, doc_id)"
         )
         self._refuse_other_ids()
-        below = BELOW(shown=self.export.hits_shown)
-        self._leave_labels(self._below, below, self.left_out)
-        self._leave_labels("position IS NOT NULL", NO_IMPRESSION, self.bad)
-        self._leave_labels("true", OUTSIDE, self.bad)
+        below, elsewhere = BELOW(shown=self.export.hits_shown), "ubi_elsewhere WHERE"
+        self._leave(f"{elsewhere} {self._below}", below, _OBJECT, is_bad=False)
+        self._leave(f"{elsewhere} position IS NOT NULL", NO_IMPRESSION, _OBJECT)
+        self._leave(f"{elsewhere} true", OUTSIDE, _OBJECT)
 
     def _refuse_other_ids(self) -> None:
         """Raise where hardly any object of an event is on its list: ids of two kinds."""
@@ -646,14 +625,6 @@ class _Making:
             "events that holds the other id: "
             "⟦columns={'doc_id': 'event_attributes.object.internal_id'}⟧."
         )
-
-    def _leave_labels(self, condition: str, what: Fact, where: list[BadRows]) -> None:
-        rows = f"ubi_elsewhere WHERE {condition}"
-        n = self._one(f"SELECT coalesce(sum(n), 0) FROM {rows}")
-        if n:
-            texts = self._examples(rows, "'query_id ' || session_id || ', object ' || doc_id")
-            where.append(BadRows(what, n, texts, "events"))
-            self.database.run(f"DELETE FROM {rows}")
 
     def write(self, name: str) -> tuple[str, ...]:
         """The table of impressions; its columns."""

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from untilt._core.arrays import FloatArray
+from untilt.bias.harvesting.harvesting import pivot_edges
 from untilt.catalog import method
 from untilt.errors import OptionError
 from untilt.simulation.behaviour import Behaviour, Display, Page
@@ -90,17 +91,8 @@ class Swap(Intervention):
                 f"{self.reach}. At least two positions must take part."
             )
         neighbours = [(k, k + 1) for k in range(1, reach)]
-        pairs = neighbours if self.adjacent else self._pivot_pairs(reach)
+        pairs = neighbours if self.adjacent else pivot_edges(self.pivot, reach)
         return Display.of_swaps(pairs, self.share)
-
-    def _pivot_pairs(self, reach: int) -> list[tuple[int, int]]:
-        if not 1 <= self.pivot <= reach:
-            raise OptionError(
-                f"pivot must be one of the positions 1..{reach} that take part. "
-                f"Got {self.pivot} instead."
-            )
-        others = (j for j in range(1, reach + 1) if j != self.pivot)
-        return [(min(self.pivot, j), max(self.pivot, j)) for j in others]
 
 
 @method(

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numba as nb
 import numpy as np
 
-from untilt._core import ragged
 from untilt._core.arrays import AnyArray, FloatArray, IntArray
 from untilt._core.progress import progress
 from untilt._core.threads import Share, parallel_kernel
@@ -228,11 +227,16 @@ def unpacker(database: Database, packed: Packed) -> Unpacker:
 
 def unpack(words: AnyArray, packing: Packing) -> tuple[IntArray, IntArray, AnyArray]:
     """Row of `words`, slot from 0, and code of every slot that is not empty."""
-    row_start = ragged.indptr_of(count_filled(words, packing))
-    slot = np.empty(row_start[-1], dtype=np.int64)
-    code = np.empty(row_start[-1], dtype=np.uint64)
-    _fill_slots(len(words), words, packing.bits, packing.per_word, row_start, slot, code)
-    return ragged.list_of_row(row_start), slot, code
+    codes = _codes(words, packing)
+    row, slot = np.nonzero(codes)
+    return row, slot, codes[row, slot]
+
+
+def _codes(words: AnyArray, packing: Packing) -> AnyArray:
+    """The code in every slot of each row of `words`; 0 where it is empty."""
+    shift = np.arange(packing.per_word, dtype=np.uint64) * np.uint64(packing.bits)
+    mask = np.uint64((1 << packing.bits) - 1)
+    return ((words[:, :, None] >> shift) & mask).reshape(len(words), packing.span)
 
 
 @nb.njit(cache=True)
@@ -243,33 +247,7 @@ def _code_at(word: np.uint64, j: int, bits: int) -> np.uint64:
 
 def count_filled(words: AnyArray, packing: Packing) -> IntArray:
     """The number of slots of each row of `words` that are not empty."""
-    count = np.zeros(len(words), dtype=np.int64)
-    _count_filled(len(words), words, packing.bits, packing.per_word, count)
-    return count
-
-
-@parallel_kernel()
-def _count_filled(mine: Share, words: AnyArray, bits: int, per_word: int, count: IntArray) -> None:
-    for i in range(mine[0], mine[1]):
-        for w in range(words.shape[1]):
-            for j in range(per_word):
-                count[i] += _code_at(words[i, w], j, bits) != np.uint64(0)
-
-
-@parallel_kernel()
-def _fill_slots(
-    mine: Share, words: AnyArray, bits: int, per_word: int, row_start: IntArray, slot: IntArray,
-    code: AnyArray,
-) -> None:  # fmt: skip
-    for i in range(mine[0], mine[1]):
-        row = row_start[i]
-        for w in range(words.shape[1]):
-            for j in range(per_word):
-                here = _code_at(words[i, w], j, bits)
-                if here != np.uint64(0):
-                    slot[row] = w * per_word + j
-                    code[row] = here
-                    row += 1
+    return np.count_nonzero(_codes(words, packing), axis=1)
 
 
 @parallel_kernel()
