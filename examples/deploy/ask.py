@@ -58,7 +58,7 @@ def main() -> None:
         if events:
             post("/feedback", {"events": events})
         clicks += len(events)
-    print(f"{given.visits} visits, {clicks} clicks")  # noqa: T201
+    print(f"{given.visits} visits, {clicks} clicks")
 
 
 def wait(kind: type[http.client.HTTPConnection], netloc: str) -> None:
