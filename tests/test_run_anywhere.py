@@ -137,7 +137,7 @@ def test_the_steps_without_docker(tmp_path, path_with_untilt):
     assert f"watch ended with exit code {done.returncode}" in done.stdout
     log = ut.read_log(tmp_path / "clicks" / "daily", documents=tmp_path / "model/documents.parquet")
     assert log.n_sessions == 100
-    assert f"100 visits, {log.ctr_by_position().clicks.sum()} clicks" in done.stdout
+    assert f"100 visits, {log.ctr_by_position().clicks.sum():.0f} clicks" in done.stdout
     assert "<html" in (tmp_path / "pages" / "watch.html").read_text(encoding="utf8")
     assert "untilt_watch_alarms" in (tmp_path / "pages" / "watch.prom").read_text(encoding="utf8")
     assert (tmp_path / "token").stat().st_mode & 0o077 == 0
@@ -191,6 +191,11 @@ def test_a_pull_request_gets_its_verdict(shop, path_with_untilt):
     assert f"| linear | {answer['new']['value']:.4f} |" in comment
     assert f"| difference | {answer['difference']['value']:+.4f} [" in comment
     assert (shop / "decision" / "report.html").is_file()
+    # Whoever exports its candidate is told where the run keeps the old order.
+    to = "untilt export decision/candidate.untilt --to linear --out model.json --json"
+    told = json.loads(shell(to, shop, path_with_untilt).stdout)
+    unshipped = {each["code"] for each in told["notes"]} & {"export.not-shipped"}
+    assert bool(unshipped) == (found["ships"] == 0)
 
 
 def test_a_pull_request_with_bad_input_says_so(shop, path_with_untilt):
@@ -307,5 +312,5 @@ def test_the_models_build_the_two_tables_of_a_log(tmp_path):
     assert (log.n_queries, log.n_sessions, log.n_documents) == (1, 2, 2)
     assert log.ctr_by_position().clicks.tolist() == [0, 1]
     assert set(log.ranker_names) == {"a", "b"}
-    assert log.feature_names == ["price", "rating"]
+    assert log.feature_names == ("price", "rating")
     assert np.array_equal(np.sort(log.features[:, 0]), [8.0, 9.5])
