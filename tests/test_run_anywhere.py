@@ -242,11 +242,12 @@ TASKS: dict[str, Task] = {}
 
 def test_the_dag_ships_a_better_ranker_alone(shop, tmp_path, monkeypatch, path_with_untilt):
     """Its tasks in their order, each command run; what is skipped is an exit code of `run`."""
-    for name, members in {
+    modules: dict[str, dict[str, object]] = {
         "airflow": {}, "airflow.sdk": {"DAG": Dag}, "airflow.providers": {},
         "airflow.providers.standard": {}, "airflow.providers.standard.operators": {},
         "airflow.providers.standard.operators.bash": {"BashOperator": Task},
-    }.items():  # fmt: skip
+    }  # fmt: skip
+    for name, members in modules.items():
         module = types.ModuleType(name)
         vars(module).update(members)
         monkeypatch.setitem(sys.modules, name, module)

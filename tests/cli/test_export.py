@@ -61,13 +61,13 @@ def test_a_model_that_scores_otherwise_ends_with_4(made, tmp_path, monkeypatch) 
     assert json.loads(result.stdout)["check"]["rows_that_differ"] > 0
 
 
-def test_negative_features_end_with_1_and_are_said_first(made, tmp_path) -> None:
+def test_negative_features_end_with_4_and_are_said_first(made, tmp_path) -> None:
     table = pq.read_table(made / "documents.parquet")
     low = table.set_column(1, "f1", pa.compute.subtract(table["f1"], 3.0))
     pq.write_table(low, tmp_path / "low.parquet")
     words = ("export", made / "ranker.untilt", "--to", "es-ltr", "--out", tmp_path / "m.json")
     result = run(*words, "--check", tmp_path / "low.parquet")
-    assert result.exit_code == 1
+    assert result.exit_code == 4
     assert result.stdout.index("will not work") < result.stdout.index("the same scores?")
     assert run(*words, "--check", made / "documents.parquet").exit_code == 0
 

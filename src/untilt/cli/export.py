@@ -80,9 +80,9 @@ def export(
 def _unshipped(ranker: Path) -> list[Fact]:
     """A warning where this is the candidate of a run that keeps the old order."""
     from untilt.report.decision import Decision
-    from untilt.workflow.folder import FIGURES, PLACES
+    from untilt.workflow.folder import PLACES
 
-    figures = ranker.with_name(FIGURES)
+    figures = ranker.with_name(PLACES["figures"])
     if ranker.name != PLACES["candidate"] or not figures.is_file():
         return []
     decision = Decision.load(figures)
