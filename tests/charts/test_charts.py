@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from pathlib import Path
 
 import altair
 import numpy as np
@@ -11,7 +12,14 @@ import pytest
 from untilt import ClickLog
 from untilt.charts import convert, theme
 from untilt.charts.curves import Curve, XAxis, curves_chart
-from untilt.charts.intervals import Bar, bars_chart, groups_chart, intervals_chart
+from untilt.charts.intervals import (
+    Bar,
+    TornadoBar,
+    bars_chart,
+    groups_chart,
+    intervals_chart,
+    tornado_chart,
+)
 from untilt.charts.theme import (
     DARK,
     FILE,
@@ -160,6 +168,39 @@ def test_reported_values_and_a_line_stand_beside_the_intervals():
     ).to_dict()
     assert chart["layer"][0]["data"]["values"] == [{"value": 0.0}]
     assert chart["layer"][-1]["data"]["values"] == [{"i": 1, "name": "b", "value": 1.5}]
+
+
+@pytest.mark.parametrize("kind", ["intervals", "tornado"])
+def test_no_line_goes_through_a_name_above_its_bar(kind):
+    """Names and lines lie in different parts of each row: letters are 13 pixels high."""
+    if kind == "tornado":
+        bars = {"a": TornadoBar(-1, 2, "flips at 3"), "b": TornadoBar(0, 1, "never flips")}
+        chart = tornado_chart(bars, value=0.5, value_title="").to_dict()
+        at = {0.0, 0.5}
+    else:
+        values = {"a": Bar(1, -1, 2), "b": Bar(0.5, 0, 1)}
+        chart = intervals_chart(values, value_title="", names="above", at=0.0).to_dict()
+        at = {0.0}
+    names = [each["mark"] for each in chart["layer"] if each["mark"]["type"] == "text"]
+    lines = [each for each in chart["layer"] if each["mark"].get("y2Offset")]
+    assert {(row["value"], row["i"]) for each in lines for row in each["data"]["values"]} == {
+        (value, i) for value in at for i in (0, 1)
+    }
+    lowest = max(each["yOffset"] for each in names) + 13 / 2
+    row = chart["height"] / 2
+    for mark in (each["mark"] for each in lines):
+        assert lowest < mark["yOffset"] < mark["y2Offset"] < row / 2
+    assert all(each["limit"] == {"expr": "width"} for each in names)
+
+
+def test_pictures_of_the_documentation_have_the_font_that_they_were_measured_in():
+    """A font with other widths puts the marks of a legend over its words."""
+    images = sorted((Path(__file__).resolve().parents[2] / "docs" / "images").glob("*.svg"))
+    fonts = {
+        font for each in images for font in re.findall(r'font-family="([^"]*)"', each.read_text())
+    }
+    # One picture is drawn by a test of recovery, without the theme.
+    assert fonts - {"sans-serif"} == {theme.FILE.config()["font"]}
 
 
 def test_groups_and_bars_hold_their_values():

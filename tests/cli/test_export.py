@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -60,15 +61,35 @@ def test_a_model_that_scores_otherwise_ends_with_4(made, tmp_path, monkeypatch) 
     assert json.loads(result.stdout)["check"]["rows_that_differ"] > 0
 
 
-def test_negative_features_end_with_1_and_are_said_first(made, tmp_path) -> None:
+def test_negative_features_end_with_4_and_are_said_first(made, tmp_path) -> None:
     table = pq.read_table(made / "documents.parquet")
     low = table.set_column(1, "f1", pa.compute.subtract(table["f1"], 3.0))
     pq.write_table(low, tmp_path / "low.parquet")
     words = ("export", made / "ranker.untilt", "--to", "es-ltr", "--out", tmp_path / "m.json")
     result = run(*words, "--check", tmp_path / "low.parquet")
-    assert result.exit_code == 1
+    assert result.exit_code == 4
     assert result.stdout.index("will not work") < result.stdout.index("the same scores?")
     assert run(*words, "--check", made / "documents.parquet").exit_code == 0
+
+
+@pytest.mark.parametrize("better", [False, True])
+def test_a_candidate_that_its_run_does_not_ship_is_warned_of(
+    made, tmp_path, monkeypatch, better
+) -> None:
+    """The run's figures say so, where they lie beside the candidate."""
+    from untilt.report import decision
+
+    (tmp_path / "candidate.untilt").write_bytes((made / "ranker.untilt").read_bytes())
+    words = ("export", tmp_path / "candidate.untilt", "--to", "xgboost", "--json")
+    alone = run(*words, "--out", tmp_path / "alone.json")
+    assert "export.not-shipped" not in alone.stdout
+    (tmp_path / "figures.json").write_text("{}")
+    answer = SimpleNamespace(verdict="better" if better else "cannot tell")
+    found = SimpleNamespace(ships=float(better), answer=answer, old_order="logged order")
+    monkeypatch.setattr(decision.Decision, "load", lambda _: found)
+    told = json.loads(run(*words, "--out", tmp_path / "model.json").stdout)
+    texts = [each["text"] for each in told["notes"] if each["code"] == "export.not-shipped"]
+    assert texts == [] if better else "'cannot tell', and the logged order stays" in texts[0]
 
 
 def test_a_sample_under_other_names_is_never_one_list(made, tmp_path) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 import untilt as ut
 from untilt.errors import OptionError

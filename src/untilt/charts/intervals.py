@@ -105,20 +105,18 @@ def intervals_chart(
 
 
 def _upright(
-    at: float, n_rows: int, x: dict[str, Any], y: Any, names: str, theme: Theme, row: int
-) -> "alt.Chart":
+    at: float, n_rows: int, x: dict[str, Any], y: Any, names: str, theme: Theme, row: int,
+    dash: Sequence[int] = (),
+) -> "alt.Chart":  # fmt: skip
     """A line at this value; in pieces beside the intervals where names stand above them."""
     import altair as alt
 
-    ink, place = theme.colours["ink"], alt.X("value:Q", **x)
+    pieces = [{"value": at, "i": i} for i in range(n_rows)] if names == "above" else [{"value": at}]
+    line = alt.Chart(alt.Data(values=pieces)).encode(x=alt.X("value:Q", **x))
+    look = {"stroke": theme.colours["ink"], "strokeDash": list(dash)}
     if names != "above":
-        line = alt.Chart(alt.Data(values=[{"value": at}])).mark_rule(stroke=ink)
-        return line.encode(x=place, y=alt.YValue(0), y2=alt.Y2Value("height"))
-    pieces = alt.Chart(alt.Data(values=[{"value": at, "i": i} for i in range(n_rows)]))
-    length = row // 2
-    return pieces.mark_tick(
-        orient="vertical", color=ink, opacity=1, thickness=1, size=length, yOffset=length // 2 - 2
-    ).encode(x=place, y=y)
+        return line.mark_rule(**look).encode(y=alt.YValue(0), y2=alt.Y2Value("height"))
+    return line.mark_rule(**look, yOffset=-2, y2Offset=row // 2 - 2).encode(y=y, y2=alt.Y2("i"))
 
 
 def _label(name: str, bar: Bar, names: str) -> str:
@@ -143,7 +141,8 @@ def _labels(base: Any, x: dict[str, Any], names: str, theme: Theme) -> "list[alt
     import altair as alt
 
     if names == "above":
-        base, look = base.encode(x=alt.XValue(0)), {"align": "left", "yOffset": -10, "limit": 420}
+        base = base.encode(x=alt.XValue(0))
+        look = {"align": "left", "yOffset": -10, "limit": alt.ExprRef("width")}
     else:
         base, look = base.encode(x=alt.X("value:Q", **x)), {"dy": -13, "fontSize": 12}
     paper = theme.colours["paper"]
@@ -281,23 +280,14 @@ def tornado_chart(
     bar = marks.mark_bar(height=12, yOffset=11).encode(
         x=alt.X("from:Q", **x), x2=alt.X2("to:Q"), color=colour, tooltip=tips
     )
-    names = marks.transform_filter("datum.part == 'kept'").encode(
-        x=alt.XValue(0), text=alt.Text("label:N")
-    )
-    look = {"align": "left", "yOffset": -9, "limit": 420}
-    paper = theme.colours["paper"]
+    names = marks.transform_filter("datum.part == 'kept'")
     lines = [
-        alt.Chart(alt.Data(values=[{"at": at}]))
-        .mark_rule(stroke=theme.colours["ink"], strokeDash=dash)
-        .encode(x=alt.X("at:Q", **x), y=alt.YValue(0), y2=alt.Y2Value("height"))
-        for at, dash in ((0.0, [1, 0]), (value, [4, 3]))
+        _upright(at, len(bars), x, y, "above", theme, CAUSE_ROW, dash)
+        for at, dash in ((0.0, ()), (value, (4, 3)))
     ]
-    return alt.layer(
-        *lines,
-        bar,
-        names.mark_text(**look, stroke=paper, strokeWidth=5, fill=paper),
-        names.mark_text(**look),
-    ).properties(width=theme.width, height=CAUSE_ROW * len(bars))
+    return alt.layer(bar, *lines, *_labels(names, x, "above", theme)).properties(
+        width=theme.width, height=CAUSE_ROW * len(bars)
+    )
 
 
 def _parts(bar: TornadoBar, value: float) -> list[tuple[float, float, bool]]:

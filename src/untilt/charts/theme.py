@@ -43,6 +43,9 @@ SHAPES = {  # name in Vega -> outline in a box from -6 to 6, for a legend outsid
 }
 DASHES = ([1, 0], [7, 3], [2, 3], [10, 3, 2, 3], [5, 2], [2, 2, 6, 2], [12, 4])
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+# A picture's text is placed by the widths of letters here and drawn by a font there: these, Arial's
+# replacements on other systems, have the same widths. A page measures its text where it is drawn.
+FILE_FONT = "Arial, 'Liberation Sans', Arimo, Helvetica, sans-serif"
 PICTURES = (".png", ".svg")
 SUFFIXES = (".html", *PICTURES, ".json")
 
@@ -66,7 +69,7 @@ class Theme:
         plain = {"titleFontWeight": "normal", "titleColor": muted, "labelColor": muted}
         return {
             "background": self.colours["paper"] if self.legend else "transparent",
-            "font": FONT,
+            "font": FILE_FONT if self.legend else FONT,
             "padding": 12 if self.legend else {"left": 2, "right": 6, "top": 6, "bottom": 2},
             "view": {"stroke": None},
             "axis": {
@@ -94,7 +97,11 @@ MOST_SERIES = len(FILE.series)
 
 def notebook_svg(spec: dict[str, Any]) -> str:
     """A chart of the page as SVG in the colours of `LIGHT`; nothing where it cannot be drawn."""
-    call = "vegalite_to_svg", [{**spec, "width": FILE.width}], {"config": PAGE.config()}
+    call = (
+        "vegalite_to_svg",
+        [{**spec, "width": FILE.width}],
+        {"config": {**PAGE.config(), "font": FILE_FONT}},
+    )
     try:
         (svg,) = converted([call])
     except (MissingExtraError, ChartsNotDrawnError):

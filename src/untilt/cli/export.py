@@ -14,9 +14,15 @@ from untilt.cli.declared import argument, option, out_option
 from untilt.data.read.options import columns_of
 from untilt.errors import OptionError
 from untilt.exports.options import JudgmentOptions
+from untilt.facts import Fact, warning
 
 if TYPE_CHECKING:
     from untilt.exports.format import ExportCheck, Exported
+
+UNSHIPPED = warning(
+    "export.not-shipped",
+    "The run does not ship this ranker: its verdict is '{verdict}', and the {old} stays.",
+)
 
 
 def export(
@@ -59,14 +65,30 @@ def export(
     sample = None if check is None else _sample(check, model, columns_of(column or ()))
     refuse_inputs(written_beside(model, out, to), [ranker, check])
     written = write_export(model, out, to, name=name)
+    unshipped = _unshipped(ranker)
     output.record(
         ranker=ranker, model=out, kind=type(model).__name__, to=written.to,
         files=[*written.beside], kept=[*written.kept], commands=[*written.commands],
-        notes=[note.record(output.said) for note in written.notes],
+        notes=[note.record(output.said) for note in (*unshipped, *written.notes)],
     )  # fmt: skip
     _tell(output, written, type(model).__name__)
+    output.points(unshipped)
     if sample is not None and not _check(output, model, written, *sample):
         raise typer.Exit(DIFFERS)
+
+
+def _unshipped(ranker: Path) -> list[Fact]:
+    """A warning where this is the candidate of a run that keeps the old order."""
+    from untilt.report.decision import Decision
+    from untilt.workflow.folder import PLACES
+
+    figures = ranker.with_name(PLACES["figures"])
+    if ranker.name != PLACES["candidate"] or not figures.is_file():
+        return []
+    decision = Decision.load(figures)
+    if decision.ships or decision.answer is None:
+        return []
+    return [UNSHIPPED(verdict=decision.answer.verdict, old=decision.old_order)]
 
 
 def _tell(output: Output, written: "Exported", kind: str) -> None:
