@@ -240,7 +240,7 @@ def _object(value: Any, *, exact: bool, said: Callable[[str], str]) -> Plain:
     defaults = _defaults(type(value))
     written = {
         name: to_plain(getattr(value, name), exact=exact, said=said)
-        for name in _names(type(value))
+        for name in field_names(type(value))
         if not (getattr(value, name) is None and defaults.get(name, MISSING) is None)
     }
     properties = getattr(value, "json_properties", ())
@@ -252,7 +252,7 @@ def from_plain(kind: type[T], plain: Any, *, where: str) -> T:
     """The object of class `kind` that `to_plain` wrote; `where` begins the message of an error."""
     if not isinstance(plain, Mapping):
         raise _refusal(where, "an object", plain)
-    hints, names, defaults = get_type_hints(kind), _names(kind), _defaults(kind)
+    hints, names, defaults = get_type_hints(kind), field_names(kind), _defaults(kind)
     renamed: Mapping[str, str] = getattr(kind, "json_renamed", {})
     given = {
         renamed.get(n, n): v
@@ -283,7 +283,8 @@ def _some(names: Sequence[str]) -> str:
     return told if len(names) <= 8 else f"{told} and {len(names) - 8:,} more"
 
 
-def _names(kind: type) -> tuple[str, ...]:
+def field_names(kind: type) -> tuple[str, ...]:
+    """Fields that the constructor of a dataclass or named tuple takes."""
     if hasattr(kind, "_fields"):
         return tuple(kind._fields)
     return tuple(field.name for field in fields(kind) if field.init)

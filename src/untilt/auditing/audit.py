@@ -21,7 +21,6 @@ from untilt.auditing.leaks import LEAK, Leak, leak_fact, leaking_features
 from untilt.auditing.next_step import (
     UNTIL_THEN,
     Advice,
-    Findings,
     NextStep,
     comparable_depth,
     next_step,
@@ -307,21 +306,7 @@ class Audit(Portable, View):
     @cached_property
     def next_step(self) -> NextStep:
         """What to do: the one recommendation, with its command and its reasons."""
-        useless = {*self.constant_features, *self.kept_out()}
-        return next_step(
-            Findings(
-                self.graph,
-                self.interventions,
-                n_rankers=len(self.rankers),
-                usable_features=self.size.features - len(useless),
-                clicked=self.size.clicks != 0,
-                drifts=self.versions is not None and self.versions.drifts,
-                refused=self.shown is not None and self.shown.refusal is not None,
-                reading=self.reading,
-                joined_depth=self.joined_depth,
-                estimators=self.estimators,
-            )
-        )
+        return next_step(self)
 
     def kept_out(self, named: Collection[str] = ()) -> tuple[str, ...]:
         """The features that a run keeps out of training: those that know the click, old ranks."""

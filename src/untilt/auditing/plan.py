@@ -267,11 +267,10 @@ def plan_swaps(
     design = _design(pairs, pivot, traffic.depth)
     drawn = swap_design.allocation(design, traffic, theta)
     quantile = normal_quantile(level)
-    variance = partial(swap_design.log_variance, design, traffic, theta, drawn, share=share)
-    parts = partial(swap_design.variance_parts, design, traffic, theta, drawn, share=share)
-    widths = Widths(design, traffic, lambda n: parts(sessions=n), share * drawn, level)
+    experiment = swap_design.Experiment(design, traffic, theta, drawn, share)
+    widths = Widths(experiment, level)
     target = (math.asinh(width / 2) / quantile) ** 2
-    n = _sessions(lambda n: bool(variance(sessions=n).max() <= target))
+    n = _sessions(lambda n: bool(experiment.log_variance(n).max() <= target))
     if assurance is not None:
         within_width = partial(widths.probability_within, width)
         n = _sessions(lambda n: within_width(n) >= assurance, start=n, precision=1e-3)
@@ -287,7 +286,7 @@ def plan_swaps(
         width=width,
         level=level,
         share=share,
-        expected_width=handed_over(2 * np.sinh(quantile * np.sqrt(variance(sessions=n)))),
+        expected_width=handed_over(2 * np.sinh(quantile * np.sqrt(experiment.log_variance(n)))),
         estimator=_estimator(pairs, pivot, within),
         examination=handed_over(theta),
         is_bound=examination is None,

@@ -34,7 +34,7 @@ curve harvested from the log, or a guess.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -290,51 +290,43 @@ def allocation(design: Design, traffic: Traffic, theta: FloatArray) -> FloatArra
     return (need / reach) / (need / reach).sum()
 
 
-def log_variance(
-    design: Design,
-    traffic: Traffic,
-    theta: FloatArray,
-    drawn: FloatArray,
-    *,
-    share: float,
-    sessions: float,
-) -> FloatArray:
-    """(K,) variance of log theta_k / theta_1 after so many sessions."""
-    untouched, swapped = variance_parts(
-        design, traffic, theta, drawn, share=share, sessions=sessions
-    )
-    return untouched + design.path**2 @ swapped
-
-
-def variance_parts(
-    design: Design,
-    traffic: Traffic,
-    theta: FloatArray,
-    drawn: FloatArray,
-    *,
-    share: float,
-    sessions: float,
-) -> tuple[FloatArray, FloatArray]:
-    """(K,) variance that untouched sessions leave at each position, (pairs,) swapped ones of each.
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """Swaps of a design in traffic, under a curve.
 
     A session draws pair p with probability share * drawn[p], and shows it where its list reaches
     that far.
     """
-    noise, rate = click_noise(traffic, theta), moved_rate(traffic, theta)
-    reach = traffic.reach * sessions
-    untouched = reach[:, None] - _touched(design, reach, share * drawn)
-    usual, swapped = np.zeros((len(design.pairs), traffic.depth)), np.zeros(len(design.pairs))
-    for p, (a, b) in enumerate(design.pairs):
-        i, j = a - 1, b - 1
-        s, n = share * drawn[p] * reach[j], untouched[j, [i, j]]
-        w = s * n / (s + n)
-        # Of the weight a share e is left, and so of the squares that noise is multiplied by.
-        e = np.array([traffic.repeated(s + n_usual) for n_usual in n])
-        above, below = (e * w) @ rate[[i, j], i], (e * w) @ rate[[i, j], j]
-        usual[p, i], usual[p, j] = np.sqrt(e) * w * [-1 / above, 1 / below]
-        swapped[p] = e * w**2 @ [noise[i, j] / below**2, noise[j, i] / above**2] / s
-    # Untouched positions are part of several pairs, so their parts are added before squaring.
-    return (design.path @ usual) ** 2 @ (np.diag(noise) / np.diag(untouched)), swapped
+
+    design: Design
+    traffic: Traffic
+    theta: FloatArray
+    drawn: FloatArray
+    share: float
+
+    def log_variance(self, sessions: float) -> FloatArray:
+        """(K,) variance of log theta_k / theta_1 after so many sessions."""
+        untouched, swapped = self.variance_parts(sessions)
+        return untouched + self.design.path**2 @ swapped
+
+    def variance_parts(self, sessions: float) -> tuple[FloatArray, FloatArray]:
+        """(K,) variance that untouched sessions leave by position, (pairs,) swapped ones of each."""
+        design, traffic, theta = self.design, self.traffic, self.theta
+        noise, rate = click_noise(traffic, theta), moved_rate(traffic, theta)
+        reach = traffic.reach * sessions
+        untouched = reach[:, None] - _touched(design, reach, self.share * self.drawn)
+        usual, swapped = np.zeros((len(design.pairs), traffic.depth)), np.zeros(len(design.pairs))
+        for p, (a, b) in enumerate(design.pairs):
+            i, j = a - 1, b - 1
+            s, n = self.share * self.drawn[p] * reach[j], untouched[j, [i, j]]
+            w = s * n / (s + n)
+            # Of the weight a share e is left, and so of the squares that noise is multiplied by.
+            e = np.array([traffic.repeated(s + n_usual) for n_usual in n])
+            above, below = (e * w) @ rate[[i, j], i], (e * w) @ rate[[i, j], j]
+            usual[p, i], usual[p, j] = np.sqrt(e) * w * [-1 / above, 1 / below]
+            swapped[p] = e * w**2 @ [noise[i, j] / below**2, noise[j, i] / above**2] / s
+        # Untouched positions are part of several pairs, so their parts are added before squaring.
+        return (design.path @ usual) ** 2 @ (np.diag(noise) / np.diag(untouched)), swapped
 
 
 def _touched(design: Design, reach: FloatArray, probability: FloatArray) -> FloatArray:
@@ -354,23 +346,16 @@ def _swap_variance(pair: tuple[int, int], traffic: Traffic, theta: FloatArray) -
 
 
 N_DRAWS = 2000  # of whole experiments: a probability of 0.9 is known to within 0.7 points
-Parts = Callable[[float], tuple[FloatArray, FloatArray]]
 
 
 @dataclass(frozen=True, eq=False)
 class Widths:
     """Widths that an experiment may have, drawn with the same random numbers whatever its size.
 
-    design, traffic : of the plan
-    parts : sessions -> what untouched and swapped sessions leave, as `variance_parts`
-    probability : (pairs,) of a session to be drawn for each pair
     level : of the intervals
     """
 
-    design: Design
-    traffic: Traffic
-    parts: Parts
-    probability: FloatArray
+    experiment: Experiment
     level: float
 
     def probability_within(self, width: float, sessions: float) -> float:
@@ -378,14 +363,15 @@ class Widths:
         return float(np.mean(self._within(width, sessions)))
 
     def _within(self, width: float, sessions: float) -> BoolArray:
-        untouched, swapped = self.parts(sessions)
-        lower = np.array([pair[1] for pair in self.design.pairs])
-        rate = np.broadcast_to(self.traffic.rate_variance, self.traffic.depth)[lower - 1]
+        design, traffic = self.experiment.design, self.experiment.traffic
+        untouched, swapped = self.experiment.variance_parts(sessions)
+        lower = np.array([pair[1] for pair in design.pairs])
+        rate = np.broadcast_to(traffic.rate_variance, traffic.depth)[lower - 1]
         degrees = np.maximum(self._effective(sessions) - 1, 1.0)
         rng = generator(0)
         u = rng.normal(size=(N_DRAWS, len(lower)))
         by_session = swapped * np.exp(-u * np.sqrt(swapped + rate))
-        path = self.design.path
+        path = design.path
         sessions_error = np.sqrt(untouched + by_session @ path.T**2)
         # (draws, K, pairs): the paths of positions, each pair with its error.
         steps = path[None] * np.sqrt(by_session)[:, None, :]
@@ -406,15 +392,10 @@ class Widths:
         return np.all(2 * np.sinh(half) <= width, axis=1)
 
     def _effective(self, sessions: float) -> FloatArray:
-        drawn = zip(self.design.pairs, self.probability.tolist(), strict=True)
-        return np.array(
-            [
-                self.traffic.effective_queries(
-                    sessions * chance * float(self.traffic.reach[lower - 1]), lower
-                )
-                for (_, lower), chance in drawn
-            ]
-        )
+        traffic, experiment = self.experiment.traffic, self.experiment
+        drawn = zip(experiment.design.pairs, experiment.share * experiment.drawn, strict=True)
+        shown = ((sessions * float(p) * float(traffic.reach[b - 1]), b) for (_, b), p in drawn)
+        return np.array([traffic.effective_queries(n, lower) for n, lower in shown])
 
 
 def _wishart_roots(rng: np.random.Generator, degrees: FloatArray) -> FloatArray:

@@ -7,14 +7,15 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from untilt._core.arrays import FeatureArray, FloatArray
+from untilt._core.feature_table import refuse_cell
 from untilt._core.progress import track
 from untilt._core.restored import check_array
 from untilt.bias.curve import PositionBias
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
-from untilt.errors import OptionError, ShapeError, check_choice
-from untilt.facts import Fact, note, warning
+from untilt.errors import OptionError, check_choice
+from untilt.facts import Fact, note, phrase, warning
 from untilt.objectives.losses import DcgBound
 from untilt.objectives.pairs import PairObjective
 from untilt.rankers import learning_data
@@ -116,14 +117,11 @@ def centred_scores(features: FeatureArray, raw: FloatArray, mean: FloatArray) ->
 
 def check_finite(features: FeatureArray, names: tuple[str, ...]) -> None:
     """Raise where a feature is missing or infinite: a linear score would be too."""
-    if np.isfinite(features).all():
-        return
-    row, column = np.argwhere(~np.isfinite(features))[0]
-    raise ShapeError(
-        f"a linear ranker needs finite features. Got {features[row, column]} for "
-        f"feature {names[column]!r} in row {row}. Give missing values a number on "
-        "reading (⟦missing=0.0⟧), or use LambdaMART, which takes them."
+    fix = phrase(
+        "Give missing values a number on reading (⟦missing=0.0⟧), or use LambdaMART, which takes "
+        "them."
     )
+    refuse_cell(features, names, ~np.isfinite(features), fix, "a linear ranker")
 
 
 def _blocks(features: FeatureArray) -> Iterator[FloatArray]:

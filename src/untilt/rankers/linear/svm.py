@@ -18,7 +18,7 @@ from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError, check_choice
 from untilt.metrics.metric import ARP, DCG
 from untilt.objectives import losses
-from untilt.objectives.pair_slates import PairSlates
+from untilt.objectives.pair_slates import PairSlates, RowSlates
 from untilt.objectives.pairs import PairObjective
 from untilt.rankers import learning_data
 from untilt.rankers.base import check_positive, check_rounds
@@ -65,27 +65,23 @@ class SvmFit:
 class SvmProblem:
     """Solved for one C after another; cutting planes are good for any C and are kept between."""
 
+    ranker: "RankSVM"
     X: linear.ScaledFeatures
     lists: TrainingLists
     weighting: Weighting
     gain: str
-    query_weight: str
-    tolerance: float
-    max_iter: int
-    max_rounds: int
-    metric: str = "arp"
     _before: FloatArray | None = None
 
     @cached_property
     def positives(self) -> float:
         """n: clicks (documents with a label above 0), on the scale of the lists' weights."""
-        weight = self.lists.list_weights(self.query_weight)
+        weight = self.lists.list_weights(self.ranker.query_weight)
         clicks = ragged.sums_by_list(self.lists.indptr, (self.lists.label > 0).astype(float))
         return float(weight @ clicks)
 
     def solve(self, C: float) -> SvmFit:
         """The optimum for this C, to the tolerance; a local one where the metric is DCG."""
-        if self.metric == "dcg":
+        if self.ranker.metric == "dcg":
             return self._solve_dcg(C)
         if isinstance(self.weighting, JointWeighting):
             return self._solve_joint(C, self.weighting)
@@ -100,7 +96,7 @@ class SvmProblem:
     @cached_property
     def risk(self) -> HingeRisk:
         """The risk with the weighting's own table; what a joint one, and DCG, only start from."""
-        if self.metric == "dcg":
+        if self.ranker.metric == "dcg":
             return self._risk(self._dcg_bound.tangent(np.zeros(self.lists.n_documents)))
         lists, weighting = self._pooled
         depth = max(1, lists.depth)
@@ -111,10 +107,7 @@ class SvmProblem:
         if row_weight is None:
             return self._risk(losses.PairHinge.of(self._slates, table, offset))
         if weighting.against == "all":
-            rows = learning_data.row_slates(
-                lists, row_weight, gain=self.gain, query_weight=self.query_weight
-            )
-            return self._risk(losses.hinge_against_all(rows))
+            return self._risk(losses.hinge_against_all(self._rows(lists, row_weight)))
         packed = self._slates.start >= 0
         parts: list[losses.SortedHinge | losses.PairHinge] = []
         if packed.any():
@@ -141,10 +134,12 @@ class SvmProblem:
                 f"{type(self.weighting).__name__} depend on the other document too, or "
                 "can be negative. Use ut.IPS(bias), or ⟦metric='arp'⟧."
             )
-        rows = learning_data.row_slates(
-            lists, row_weight, gain=self.gain, query_weight=self.query_weight
+        return losses.HingeDcgBound(self._rows(lists, row_weight))
+
+    def _rows(self, lists: TrainingLists, row_weight: FloatArray) -> RowSlates:
+        return learning_data.row_slates(
+            lists, row_weight, gain=self.gain, query_weight=self.ranker.query_weight
         )
-        return losses.HingeDcgBound(rows)
 
     @cached_property
     def _planes(self) -> Planes:
@@ -153,7 +148,7 @@ class SvmProblem:
     @cached_property
     def _slates(self) -> PairSlates:
         return learning_data.pair_slates(
-            *self._pooled, metric="none", gain=self.gain, query_weight=self.query_weight
+            *self._pooled, metric="none", gain=self.gain, query_weight=self.ranker.query_weight
         )
 
     def _risk(self, *parts: losses.SortedHinge | losses.PairHinge) -> HingeRisk:
@@ -171,17 +166,11 @@ class SvmProblem:
         C: float,
         planes: Planes | None,
         start: FloatArray | None,
-        *,
-        tolerance: float | None = None,
+        finer: float = 1.0,
     ) -> Solution:
+        tolerance, max_iter = finer * self.ranker.tolerance, self.ranker.max_iter
         return minimise(
-            self.X,
-            risk,
-            C,
-            tolerance=self.tolerance if tolerance is None else tolerance,
-            max_iter=self.max_iter,
-            planes=planes,
-            start=start,
+            self.X, risk, C, tolerance=tolerance, max_iter=max_iter, planes=planes, start=start
         )
 
     def _solve_dcg(self, C: float) -> SvmFit:
@@ -192,11 +181,11 @@ class SvmProblem:
             return 0.5 * float(w @ w) + C / self.positives * bound.loss(self.X.scores(w))
 
         steps, settled = [objective(w)], False
-        for _ in track(range(self.max_rounds), "convex-concave steps"):
-            solution = self._minimise(risk, C, None, w, tolerance=_FINER * self.tolerance)
+        for _ in track(range(self.ranker.max_rounds), "convex-concave steps"):
+            solution = self._minimise(risk, C, None, w, _FINER)
             w = solution.weights
             steps.append(objective(w))
-            settled = steps[-2] - steps[-1] <= self.tolerance * (steps[0] - steps[-1])
+            settled = steps[-2] - steps[-1] <= self.ranker.tolerance * (steps[0] - steps[-1])
             if settled:
                 break
             risk = self._risk(bound.tangent(self.X.scores(w)))
@@ -219,9 +208,9 @@ class SvmProblem:
         def by_position(solution: Solution) -> FloatArray:
             return plain.losses_by_position(self.X.scores(solution.weights))
 
-        learned = learning_data.learned_table(joint, self.lists, self.query_weight)
+        learned = learning_data.learned_table(joint, self.lists, self.ranker.query_weight)
         solution = linear.fit_in_turn(
-            learned, learn=learn, losses=by_position, max_rounds=self.max_rounds
+            learned, learn=learn, losses=by_position, max_rounds=self.ranker.max_rounds
         )
         status = linear.joint_status(learned)
         summary = {"joint": status, "joint_settled": learned.settled}
@@ -384,20 +373,10 @@ class RankSVM(linear.LinearModel):
         features = lists.features
         scaling = linear.Scaling.of(features) if self.scale else linear.Scaling.none(features)
         gain = learning_data.metric_gain if self._for_dcg else learning_data.pair_gain
-        return SvmProblem(
-            X=linear.ScaledFeatures(features, scaling),
-            lists=lists,
-            weighting=set_against(
-                learning_data.weighting_for(self.weighting, lists),
-                "all" if self._for_dcg else self.against,
-            ),
-            gain=gain(self.gain, lists),
-            query_weight=self.query_weight,
-            tolerance=self.tolerance,
-            max_iter=self.max_iter,
-            max_rounds=self.max_rounds,
-            metric=self.metric,
-        )
+        weighting = learning_data.weighting_for(self.weighting, lists)
+        weighting = set_against(weighting, "all" if self._for_dcg else self.against)
+        X = linear.ScaledFeatures(features, scaling)
+        return SvmProblem(self, X, lists, weighting, gain(self.gain, lists))
 
     @property
     def _for_dcg(self) -> bool:
@@ -483,7 +462,7 @@ class _TrialJudge:
                 f"training data. Got {valid.features.shape[1]} instead."
             )
         self._scaling, self._features = problem.X.scaling, valid.features
-        self._metric = problem.metric
+        self._metric = problem.ranker.metric
         self._slates = learning_data.row_slates(
             valid, weight, gain="plain" if valid.judged else "linear", query_weight="sessions"
         )

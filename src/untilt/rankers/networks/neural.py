@@ -81,7 +81,7 @@ class PairBatches:
         if np.all(self.slates.start < 0):
             columns["gain"] = self.slates.gain.astype(np.float32)
             options = {"per_list": {"weight": self.slates.scale.astype(np.float32)}}
-        self.lists = _padded(
+        self.lists = padded_lists(
             self.slates.indptr, self.order, columns, batch_size=batch_size, seed=seed, **options
         )
         # The pairs of a step, their weights and losses, and the gradients of these, as float32.
@@ -181,7 +181,7 @@ def list_batches(slates: RowSlates, *, batch_size: int, seed: int) -> tuple[Padd
     weight = ragged.sums_by_list(slates.indptr, slates.weight)
     order = np.lexsort((weight, content_hash(slates.indptr, slates.document), query))
     columns = {"row": slates.document, "weight": slates.weight.astype(np.float32)}
-    lists = _padded(slates.indptr, order, columns, batch_size=batch_size, seed=seed)
+    lists = padded_lists(slates.indptr, order, columns, batch_size=batch_size, seed=seed)
     return lists, _mean_factor(lists, total)
 
 
@@ -214,7 +214,7 @@ def sided_list_batches(
     }
     keys = content_hash(shown.indptr, shown.document, k, lists.clicked)
     order = np.lexsort((keys, shown.query))
-    batches = _padded(shown.indptr, order, columns, batch_size=batch_size, seed=seed)
+    batches = padded_lists(shown.indptr, order, columns, batch_size=batch_size, seed=seed)
     return batches, _mean_factor(batches, lists.total)
 
 
@@ -238,7 +238,7 @@ def content_hash(indptr: IntArray, *columns: AnyArray) -> AnyArray:
     return sums
 
 
-def _padded(
+def padded_lists(
     indptr: IntArray,
     order: IntArray,
     columns: dict[str, AnyArray],
@@ -248,6 +248,7 @@ def _padded(
     per_list: dict[str, AnyArray] | None = None,
     more: Any = None,
 ) -> PaddedLists:
+    """Batches of lists in this order; `columns` are by row of all lists."""
     lengths = ragged.lengths(indptr)[order]
     rows = ragged.rows_of_lists(indptr, order)
     return PaddedLists(

@@ -68,11 +68,8 @@ class _Observed(NamedTuple):
     above: mlp.Array
     below: mlp.Array
     position_index: mlp.Array
-    theta_i: mlp.Array
-    theta_j: mlp.Array
+    pair: trust_model.PairParameters
     theta_minus_j: mlp.Array
-    eps_plus: mlp.Array
-    eps_minus: mlp.Array
 
 
 @lru_cache(maxsize=64)
@@ -120,8 +117,8 @@ def em_loss(
     seen = _observed(batch, tables)
     stop = jax.lax.stop_gradient
     gamma, beta = (stop(jnp.clip(jax.nn.sigmoid(z), _FLOOR, 1 - _FLOOR)) for z in (d, b))
-    given = (seen.theta_i, seen.theta_j, seen.eps_plus, seen.eps_minus, gamma, beta[:, :, None])
-    yes, no = trust_model.posterior_above(*given), trust_model.posterior_not_above(*given)
+    pair = seen.pair._replace(gamma=gamma, beta_i=beta[:, :, None])
+    yes, no = trust_model.posterior_above(pair), trust_model.posterior_not_above(pair)
     item = trust_model.posterior_zero(tables.theta[seen.position_index], beta)
     keys = jax.random.split(key, 3)
     draw = _draw if settings.sampled else _expect
@@ -130,13 +127,13 @@ def em_loss(
     relevant = seen.positive + draw(keys[2], seen.zero, item.relevant)
     pair_loss = _cross_entropy(d, preferred, seen.above + seen.below)
     item_loss = _cross_entropy(b, relevant, seen.positive + seen.zero)
-    weight = _pair_weight(settings, seen, gamma, beta[:, :, None], batch, stop(s))
+    weight = _pair_weight(settings, pair, seen.theta_minus_j, batch, stop(s))
     rank_loss = jnp.sum(weight * trust_model.logistic_loss(s[:, :, None] - s[:, None, :], jnp))
     sessions = batch["scale"] * batch["sessions"].shape[0]
     squares = sum(mlp.sum_of_squares(params[p]) for p in ("gamma", "beta", "ranker"))
     penalty = batch["l2"] / 2 * squares
     following = _next_tables(settings, tables, seen, yes, no, item, em_rate)
-    sums = _sums(seen, given, tables.theta[seen.position_index] * beta, rank_loss)
+    sums = _sums(seen, pair, tables.theta[seen.position_index] * beta, rank_loss)
     return (pair_loss + item_loss + rank_loss) / sessions + penalty, (following, sums)
 
 
@@ -147,28 +144,23 @@ def _observed(batch: Batch, tables: TrustTables) -> _Observed:
     pair = mask[:, :, None] * mask[:, None, :] * (1 - jnp.eye(mask.shape[1]))
     above = batch["above_positive"] + batch["above_zero"]
     i, j = k[:, :, None], k[:, None, :]
+    of_pair = trust_model.PairParameters(
+        tables.theta[i], tables.theta[j], tables.eps_plus[i, j], tables.eps_minus[i, j], None, None
+    )
     return _Observed(
         positive=positive, zero=n * mask - positive, above=above,
-        below=pair * n[:, :, None] - above, position_index=k, theta_i=tables.theta[i],
-        theta_j=tables.theta[j], theta_minus_j=tables.theta_minus[j],
-        eps_plus=tables.eps_plus[i, j], eps_minus=tables.eps_minus[i, j],
+        below=pair * n[:, :, None] - above, position_index=k, pair=of_pair,
+        theta_minus_j=tables.theta_minus[j],
     )  # fmt: skip
 
 
 def _pair_weight(
-    settings: StepSettings,
-    seen: _Observed,
-    gamma: mlp.Array,
-    beta_i: mlp.Array,
-    batch: Batch,
-    scores: Any,
-) -> mlp.Array:
+    settings: StepSettings, pair: trust_model.PairParameters, theta_minus_j: mlp.Array,
+    batch: Batch, scores: Any,
+) -> mlp.Array:  # fmt: skip
     """w_ij of the loss, summed over the sessions of the slate."""
     jnp = mlp.jax_modules().numpy
-    positive, zero = trust_model.pair_weights(
-        seen.theta_i, seen.theta_j, seen.theta_minus_j, seen.eps_plus, seen.eps_minus,
-        gamma, beta_i, clip=settings.clip,
-    )  # fmt: skip
+    positive, zero = trust_model.pair_weights(pair, theta_minus_j, clip=settings.clip)
     if settings.loss != "opt":
         return positive * batch["above_positive"] + zero * batch["above_zero"]
     gain = positive * batch["gain_positive"] + zero * batch["gain_zero"]
@@ -213,11 +205,11 @@ def _next_tables(
 
 
 def _sums(
-    seen: _Observed, given: tuple[mlp.Array, ...], chance: mlp.Array, rank_loss: mlp.Array
+    seen: _Observed, pair: trust_model.PairParameters, chance: mlp.Array, rank_loss: mlp.Array
 ) -> mlp.Array:
     """(log-likelihood of documents, of pairs, the ranker's loss), summed over the batch."""
     jnp = mlp.jax_modules().numpy
-    p = jnp.clip(trust_model.above(*given), 1e-7, 1 - 1e-7)
+    p = jnp.clip(trust_model.above(pair), 1e-7, 1 - 1e-7)
     chance = jnp.clip(chance, 1e-7, 1 - 1e-7)
     items = jnp.sum(seen.positive * jnp.log(chance) + seen.zero * jnp.log1p(-chance))
     pairs = jnp.sum(seen.above * jnp.log(p) + seen.below * jnp.log1p(-p))

@@ -261,9 +261,9 @@ def trust_step(
     g = gamma.values(state.gamma)
     theta_i, theta_j = examination.theta[k_i], examination.theta[k_j]
     eps_plus, eps_minus = state.eps_plus[k_i, k_j], state.eps_minus[k_i, k_j]
-    given = (theta_i, theta_j, eps_plus, eps_minus, g, beta[pairs.i])
-    yes, no = model.posterior_above(*given), model.posterior_not_above(*given)
-    p, below = model.above(*given), pairs.sessions - pairs.above
+    pair = model.PairParameters(theta_i, theta_j, eps_plus, eps_minus, g, beta[pairs.i])
+    yes, no = model.posterior_above(pair), model.posterior_not_above(pair)
+    p, below = model.above(pair), pairs.sessions - pairs.above
     likelihood = np.dot(pairs.above, np.log(p)) + np.dot(below, np.log1p(-p))
     depth = len(examination.theta)
 
@@ -446,15 +446,7 @@ def fit_full_batch(
     options = {"start": start, "tolerance": tolerance, "max_steps": max_steps}
     examination = fit_examination(items, of_beta, theta=theta, first=first, **options)  # type: ignore[arg-type]
     beta = of_beta.values(examination.state.beta)
-    trust = fit_trust(
-        items,
-        pairs,
-        examination.state,
-        beta,
-        of_gamma,
-        fixed=fixed_trust,
-        **options,  # type: ignore[arg-type]
-    )
+    trust = fit_trust(items, pairs, examination.state, beta, of_gamma, fixed=fixed_trust, **options)  # type: ignore[arg-type]
     return FullBatchFit(examination, trust, beta, of_gamma.values(trust.state.gamma), pair)
 
 
@@ -490,10 +482,11 @@ def weights_of_pairs(slates: TrustSlates, fit: FullBatchFit, loss: str, clip: fl
     items, pairs, _ = cells_of_slates(slates)
     e, t = fit.examination.state, fit.trust.state
     k_i, k_j = items.position_index[pairs.i], items.position_index[pairs.j]
-    positive, zero = pair_weights(
-        e.theta[k_i], e.theta[k_j], e.theta_minus[k_j], t.eps_plus[k_i, k_j],
-        t.eps_minus[k_i, k_j], fit.gamma, fit.beta[pairs.i], clip=clip,
+    pair = model.PairParameters(
+        e.theta[k_i], e.theta[k_j], t.eps_plus[k_i, k_j], t.eps_minus[k_i, k_j], fit.gamma,
+        fit.beta[pairs.i],
     )  # fmt: skip
+    positive, zero = pair_weights(pair, e.theta_minus[k_j], clip=clip)
     weight = np.zeros(slates.pair_ptr[-1])
     kind = "gain" if loss == "opt" else "above"
     many, none = getattr(slates, f"{kind}_positive"), getattr(slates, f"{kind}_zero")
