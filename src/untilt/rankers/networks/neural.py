@@ -414,22 +414,15 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
             bias=learning_data.validation_bias(self.bias, self.weighting, held_out),
             curve=None if task.joint is None or self.bias is not None else task.joint.curve,
         )
+        first = {} if self.checkpoint is None else next(iter(task.batches.epoch(0)))
         training = self._training(
             task.loss, task.start, task.batches, inputs, constants=task.constants,
             stopping=stopping, companion=task.joint, what="training a ranking network",
-            fingerprint=self._fingerprint(task, inputs, held_out),
+            fingerprint=network_ranker.fingerprint(
+                self, inputs.features, *(first[name] for name in sorted(first)), held_out=held_out
+            ),
         )  # fmt: skip
         return network_ranker.Prepared(training, keep)
-
-    def _fingerprint(
-        self,
-        task: "NetworkTask",
-        inputs: network_ranker.NetworkInputs,
-        held_out: network_ranker.Data | None,
-    ) -> str:
-        first = {} if self.checkpoint is None else next(iter(task.batches.epoch(0)))
-        columns = (first[name] for name in sorted(first))
-        return network_ranker.fingerprint(self, inputs.features, *columns, held_out=held_out)
 
     def _keep_bias(self, joint: "JointTable | None", epochs: int) -> None:
         self.bias_, self.bias_history_ = None, []

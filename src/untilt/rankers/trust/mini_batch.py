@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from untilt.networks.training import Moment, NetworkTraining, Trained
 from untilt.rankers.trust import trust_model
 from untilt.rankers.trust.slates import TrustSlates
 from untilt.rankers.trust.trust_model import TrustStart, logits_of_lists, start_preference
+
+if TYPE_CHECKING:
+    from untilt.rankers.trust.pairwise_trust import PairwiseTrustRanker
 
 MINI_BATCH_EM = note("network.mini-batch-em", "{epochs} epochs of mini-batch EM, {steps} steps")
 
@@ -233,14 +236,6 @@ def _draw(key: mlp.Array, n: mlp.Array, p: mlp.Array) -> mlp.Array:
     return mlp.jax_modules().jax.random.binomial(key, n, p)
 
 
-@dataclass(frozen=True)
-class Rates:
-    """How fast the tables learn: their rate at step t is em_rate (1 + t)^-em_decay."""
-
-    em_rate: float
-    em_decay: float
-
-
 @dataclass(frozen=True, eq=False)
 class MiniBatchFit:
     """Where mini-batch EM ended: the ranker's layers, those of gamma, the tables, the way there."""
@@ -282,35 +277,35 @@ class _History:
 
 
 def fit_mini_batches(
+    ranker: "PairwiseTrustRanker",
     slates: TrustSlates,
     training: NetworkTraining,
-    widths: tuple[int, ...],
-    settings: StepSettings,
-    rates: Rates,
-    *,
     theta: FloatArray | None,
-    start: TrustStart,
-    seed: Seed,
 ) -> MiniBatchFit:
     """Run mini-batch EM. `training` has no loss and no start yet; `theta` is a known curve or None.
 
     What is judged and kept are {"networks": {"gamma", "beta", "ranker", "tie"}, "tables"}.
     """
     jax = mlp.jax_modules().jax
+    settings = StepSettings(
+        loss=ranker.loss, activation=ranker.activation, sampled=ranker.posteriors == "sampled",
+        known_theta=theta is not None, first=ranker.first_examination, clip=ranker.clip,
+        preference=ranker.preference,
+    )  # fmt: skip
     compiled = compiled_em_step(settings, training.optimiser)
     scale = np.float32(slates.count.mean())
     constants = jax.device_put({**(training.constants or {}), "scale": scale})
     params = {
-        "networks": _start_params(seed, constants["features"].shape[1], widths, settings),
-        "tables": start_tables(slates.depth, start, theta, known_eps=settings.known_eps),
+        "networks": _start_params(ranker, constants["features"].shape[1]),
+        "tables": start_tables(slates.depth, TrustStart(), theta, known_eps=settings.known_eps),
     }
-    key = jax.random.key(int(child_generator(seed, 3).integers(2**31)))
+    key = jax.random.key(int(child_generator(ranker.seed, 3).integers(2**31)))
     history = _History(float(slates.count.sum()))
 
     def step(
         params: mlp.Params, state: mlp.Params, at: Moment, batch: Batch
     ) -> tuple[mlp.Params, mlp.Params, mlp.Array]:
-        em_rate = np.float32(rates.em_rate * (1 + at.step) ** -rates.em_decay)
+        em_rate = np.float32(ranker.em_rate * (1 + at.step) ** -ranker.em_decay)
         networks, state, tables, sums = compiled(
             params["networks"], state, params["tables"], at.rate, em_rate,
             jax.random.fold_in(key, at.step), batch, constants,
@@ -378,15 +373,12 @@ def start_tables(
     )
 
 
-def _start_params(
-    seed: Seed, n_features: int, widths: tuple[int, ...], settings: StepSettings
-) -> dict[str, mlp.Params]:
-    act = settings.activation
-    beta, ranker = (
-        mlp.start_layers(child_generator(seed, 0, at), (n_features, *widths, 1), activation=act)
-        for at in (1, 2)
+def _start_params(ranker: "PairwiseTrustRanker", n_features: int) -> dict[str, mlp.Params]:
+    widths, act = tuple(ranker.widths), ranker.activation
+    of_gamma, of_beta, of_ranker = (child_generator(ranker.seed, 0, at) for at in range(3))
+    beta, scores = (
+        mlp.start_layers(draw, (n_features, *widths, 1), activation=act)
+        for draw in (of_beta, of_ranker)
     )
-    gamma = start_preference(
-        child_generator(seed, 0, 0), n_features, widths, form=settings.preference, activation=act
-    )
-    return {"gamma": gamma["layers"], "beta": beta, "ranker": ranker, "tie": gamma["tie"]}
+    gamma = start_preference(of_gamma, n_features, widths, form=ranker.preference, activation=act)
+    return {"gamma": gamma["layers"], "beta": beta, "ranker": scores, "tie": gamma["tie"]}

@@ -15,7 +15,7 @@ for standard errors.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -35,6 +35,9 @@ from untilt.rankers.trust.trust_model import (
     rank_change,
     start_preference,
 )
+
+if TYPE_CHECKING:
+    from untilt.rankers.trust.pairwise_trust import PairwiseTrustRanker
 
 _FLOOR = 1e-6  # no probability is nearer to 0 or 1: EM would never move it again
 _HALVINGS = 30
@@ -430,51 +433,42 @@ def cells_of_slates(slates: TrustSlates) -> tuple[LabelItems, LabelPairs, IntArr
 
 
 def fit_full_batch(
+    ranker: "PairwiseTrustRanker",
     slates: TrustSlates,
     regressions: tuple[Regression, Regression],
-    *,
     theta: FloatArray | None,
-    first: float | None,
-    start: model.TrustStart,
-    fixed_trust: bool,
-    tolerance: float,
-    max_steps: int,
 ) -> FullBatchFit:
     """Examination and beta from documents, then trust bias and gamma from pairs."""
     items, pairs, pair = cells_of_slates(slates)
     of_beta, of_gamma = regressions
-    options = {"start": start, "tolerance": tolerance, "max_steps": max_steps}
+    fixed, first = ranker.loss == "ipw", ranker.first_examination
+    start = model.TrustStart(eps_plus=1 - 1e-6, eps_minus=1e-6) if fixed else model.TrustStart()
+    options = {"start": start, "tolerance": ranker.tolerance, "max_steps": ranker.max_steps}
     examination = fit_examination(items, of_beta, theta=theta, first=first, **options)  # type: ignore[arg-type]
     beta = of_beta.values(examination.state.beta)
-    trust = fit_trust(items, pairs, examination.state, beta, of_gamma, fixed=fixed_trust, **options)  # type: ignore[arg-type]
+    given = items, pairs, examination.state, beta, of_gamma
+    trust = fit_trust(*given, fixed=fixed, **options)  # type: ignore[arg-type]
     return FullBatchFit(examination, trust, beta, of_gamma.values(trust.state.gamma), pair)
 
 
 def regressions_for(
-    relevance: str,
-    slates: TrustSlates,
-    features: FeatureArray,
-    *,
-    widths: tuple[int, ...],
-    activation: str,
-    seed: Seed,
-    preference: str = "scores",
+    ranker: "PairwiseTrustRanker", slates: TrustSlates, features: FeatureArray
 ) -> tuple[Regression, Regression]:
     """Who gives beta and gamma; `features` are normalised, one row per document."""
     _, pairs, _ = cells_of_slates(slates)
     row_i, row_j = slates.document[pairs.i], slates.document[pairs.j]
-    if relevance == "table":
+    if ranker.relevance == "table":
         pair = np.unique(row_i * (row_j.max(initial=0) + 1) + row_j, return_inverse=True)[1]
         return TableRegression(slates.document), TableRegression(pair)
-    if relevance == "linear":
+    if ranker.relevance == "linear":
         x = features.astype(np.float64)
         return LogisticRegression(x[slates.document]), LogisticRegression(x[row_i] - x[row_j])
 
     def network(i: IntArray, j: IntArray | None, path: int, form: str) -> NetworkRegression:
-        draw = child_generator(seed, path)
-        return NetworkRegression(features, i, j, widths, activation, draw, form)
+        draw, widths = child_generator(ranker.seed, path), tuple(ranker.widths)
+        return NetworkRegression(features, i, j, widths, ranker.activation, draw, form)
 
-    return network(slates.document, None, 4, "scores"), network(row_i, row_j, 5, preference)
+    return network(slates.document, None, 4, "scores"), network(row_i, row_j, 5, ranker.preference)
 
 
 def weights_of_pairs(slates: TrustSlates, fit: FullBatchFit, loss: str, clip: float) -> FloatArray:
