@@ -57,16 +57,10 @@ PRECISION = note(
     "interval of {estimator:method}).",
 )
 
-RATIO_NOT_KNOWN = warning(
-    "audit.wide-interval",
-    "Some positions have little evidence: the ratio of position {position} to position 1 is "
-    "unknown.",
-)
-
+_RATIO = "Some positions have little evidence: the ratio of position {position} to position 1 is "
+RATIO_NOT_KNOWN = warning("audit.wide-interval", _RATIO + "unknown.")
 WIDE_INTERVAL = warning(
-    "audit.wide-interval",
-    "Some positions have little evidence: the ratio of position {position} to position 1 is "
-    "known only to within a factor of {factor:.1f}.",
+    "audit.wide-interval", _RATIO + "known only to within a factor of {factor:.1f}."
 )
 
 _CORRELATED = (

@@ -125,15 +125,14 @@ CHECK_WITH = note(
     "{estimator:method} on positions 1..{depth}, which are joined, is a check of it",
 )
 OTHERWISE = note("audit.otherwise", "without that belief, {do}")
+_ANY = ", and there are no features to model relevance with: any curve fits this log"
 ANY_CURVE_FITS = serious(
     "audit.any-curve-fits",
-    "each position shows its own documents (the positions form {groups} separate groups) and "
-    "there are no features to model relevance with: any curve fits this log",
+    "each position shows its own documents (the positions form {groups} separate groups)" + _ANY,
 )
 TOO_FEW_TO_COMPARE = serious(
     "audit.too-few-to-compare",
-    "too few clicks are on documents that were shown at several positions, and there are no "
-    "features to model relevance with: any curve fits this log",
+    "too few clicks are on documents that were shown at several positions" + _ANY,
 )
 GAPS_MOVE_DOCUMENTS = serious(
     "audit.gaps-move-documents",
@@ -396,9 +395,7 @@ def _log(found: "Audit") -> NextStep | None:
 
 
 def _trust_in_experiment(found: "Audit") -> NextStep | None:
-    if _experiment_of(found) is None or _trust_test(found) is None:
-        return None
-    return _trusting("trust-in-experiment", _trust_test(found), found)
+    return _trusting("trust-in-experiment", found) if _experiment_of(found) else None
 
 
 def _experiment(found: "Audit") -> NextStep | None:
@@ -426,9 +423,7 @@ def _click_model(found: "Audit") -> NextStep | None:
 
 
 def _trust(found: "Audit") -> NextStep | None:
-    return (
-        None if _trust_test(found) is None else _trusting("trust-in-top", _trust_test(found), found)
-    )
+    return _trusting("trust-in-top", found)
 
 
 def _context(found: "Audit") -> NextStep | None:
@@ -472,9 +467,10 @@ def next_step(found: "Audit") -> NextStep:
 # ---- estimators that the rules name
 
 
-def _trusting(rule: str, test: ReadingTest, found: "Audit") -> NextStep | None:
+def _trusting(rule: str, found: "Audit") -> NextStep | None:
     """TrustEM; it compares documents with themselves, or by features where they never move."""
-    if _drifts(found) or (_reach(found) < 2 and not _usable_features(found)):
+    test = _trust_test(found)
+    if test is None or _drifts(found) or (_reach(found) < 2 and not _usable_features(found)):
         return None
     fields = {"ratio": test.ratio, "position": test.position}
     within = found.interventions.shuffled_relevance is test
@@ -509,10 +505,10 @@ def _until_then(found: "Audit") -> Advice:
     if experiment is not None:
         return experiment
     if reach >= max(2, _clicked_depth(graph)) and not _drifts(found):
-        return _all_pairs(graph, reach, len(found.rankers))
+        return _all_pairs(found)
     if _usable_features(found):
         return _regression(found)
-    return _all_pairs(graph, reach, len(found.rankers)) if reach > 1 else _swap(found)
+    return _all_pairs(found) if reach > 1 else _swap(found)
 
 
 def _shuffled(done: Interventions) -> tuple[Advice | None, int]:
@@ -549,7 +545,8 @@ def _swaps(
     return Advice(estimator.__name__, why, options, (RANDOM_SWAPS(),))
 
 
-def _all_pairs(graph: PositionGraph, reach: int, n_rankers: int) -> Advice:
+def _all_pairs(found: "Audit") -> Advice:
+    graph, reach, n_rankers = found.graph, _reach(found), len(found.rankers)
     positions = tuple(range(1, reach + 1))
     repeated = RANKERS_DISAGREE if n_rankers > 1 else RANKS_VARY
     why = joined(repeated(n_rankers=n_rankers, positions=positions), *_below(graph, reach))

@@ -349,12 +349,8 @@ class ReadingTests:
         facts = (each.fact for each in self.failed if each.question not in known)
         return next((fact for fact in facts if fact.severity == "serious"), None)
 
-    def rows(self) -> list[tuple[str, str, str]]:
-        """Cells of a table: what is compared, the ratio with its interval, the adjusted p-value."""
-        return [row for row, _ in self.named()]
-
     def named(self) -> Iterator[tuple[tuple[str, str, str], ReadingTest]]:
-        """Each row with its test."""
+        """Each test with its row: what is compared, the ratio with its interval, the p-value."""
         for each in self.tests:
             ends = f"[{each.low:.2f}, {each.high:.2f}]"
             yield (each.name, f"{each.ratio:.2f} {ends}", f"{each.adjusted:.2g}"), each

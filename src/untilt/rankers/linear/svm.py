@@ -15,7 +15,7 @@ from untilt.bias.curve import PositionBias
 from untilt.catalog import method, storable
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
-from untilt.errors import OptionError, ShapeError, check_choice
+from untilt.errors import OptionError, check_choice, check_share
 from untilt.metrics.metric import ARP, DCG
 from untilt.objectives import losses
 from untilt.objectives.pair_slates import PairSlates, RowSlates
@@ -26,6 +26,7 @@ from untilt.rankers.learning_data import TrainingLists
 from untilt.rankers.linear import linear
 from untilt.rankers.linear.cutting_plane import Planes, Solution, minimise
 from untilt.rankers.pooled import pooled_lists
+from untilt.rankers.validation import as_in_training
 from untilt.weighting.base import JointWeighting, Weighting, theta_up_to
 
 # The ranking SVM's optimisation problem: which pairs it sums over, and its solution for a C.
@@ -398,11 +399,7 @@ class RankSVM(linear.LinearModel):
         check_positive("tolerance", self.tolerance)
         check_rounds("max_iter", self.max_iter)
         check_rounds("max_rounds", self.max_rounds)
-        if not 0 < self.validation_share < 1:
-            raise OptionError(
-                "validation_share must lie between 0 and 1. "
-                f"Got {self.validation_share!r} instead; 0.2 is usual."
-            )
+        check_share("validation_share", self.validation_share)
 
 
 def _finite_lists(data: ClickLog | JudgedLists, weighting: object) -> TrainingLists:
@@ -456,12 +453,9 @@ class _TrialJudge:
     """
 
     def __init__(self, problem: SvmProblem, valid: TrainingLists, weight: FloatArray) -> None:
-        if valid.features.shape[1] != problem.X.n_features:
-            raise ShapeError(
-                f"the validation data must have the {problem.X.n_features} features of the "
-                f"training data. Got {valid.features.shape[1]} instead."
-            )
-        self._scaling, self._features = problem.X.scaling, valid.features
+        names, missing = problem.lists.feature_names, problem.lists.missing
+        self._features = as_in_training(valid.features, names, missing)
+        self._scaling = problem.X.scaling
         self._metric = problem.ranker.metric
         self._slates = learning_data.row_slates(
             valid, weight, gain="plain" if valid.judged else "linear", query_weight="sessions"

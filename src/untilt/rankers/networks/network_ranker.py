@@ -188,9 +188,7 @@ class NetworkRanker(Ranker):
         self.summary_ = {**length_of(trained), "status": trained.status}
 
     def _keep_network(self, layers: mlp.Layers, inputs: "NetworkInputs") -> None:
-        self.network_ = mlp.to_network(
-            layers, self.activation, mean=inputs.mean, scale=inputs.scale, transform=self.transform
-        )
+        self.network_ = inputs.network(self, layers)
         self.importances_ = importances(layers, inputs.features, self.activation)
         self.feature_names_, self.missing_ = inputs.names, inputs.missing
 
@@ -297,6 +295,12 @@ class NetworkInputs:
         n = len(self.features)
         unit = max(64, (1 << max(0, n - 1).bit_length()) // 16)
         return np.pad(self.features, ((0, -n % unit), (0, 0)))
+
+    def network(self, ranker: NetworkRanker, layers: mlp.Layers) -> mlp.Network:
+        """Trained layers of a ranker in NumPy, for features as they are."""
+        return mlp.to_network(
+            layers, ranker.activation, mean=self.mean, scale=self.scale, transform=ranker.transform
+        )
 
     def start(self, ranker: NetworkRanker) -> mlp.Layers:
         """Random layers for a ranker's widths."""

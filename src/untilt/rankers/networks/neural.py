@@ -591,11 +591,7 @@ class NetworkTasks:
             raise learning_data.nothing_to_learn()
         if lists.judged:
             return learning_data.judged_counts(lists)
-        if not np.all((lists.label == 0) | (lists.label == 1)):
-            raise OptionError(
-                "loss='pointwise' models clicks, but the log's label is not 0/1. Use another loss, "
-                "or ⟦log.with_label(...) with a click column|--label NAME⟧."
-            )
+        learning_data.check_clicks(lists, "loss='pointwise'", "another loss")
         return learning_data.click_counts(lists, self.ranker.query_weight)
 
     def _batches_of(self, cells: PositionCounts) -> tuple[PaddedRows, float]:

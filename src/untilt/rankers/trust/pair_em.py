@@ -241,50 +241,32 @@ def fit_trust(
     """eps+, eps- and gamma from pairs, examination and beta given; `fixed` keeps eps+, eps-."""
     depth = len(examination.theta)
     eps = np.full((depth, depth), start.eps_plus), np.full((depth, depth), start.eps_minus)
-
-    def step(state: TrustState) -> tuple[TrustState, float]:
-        following, likelihood = trust_step(items, pairs, examination, beta, gamma, state)
-        kept = following._replace(eps_plus=eps[0], eps_minus=eps[1])
-        return kept if fixed else following, likelihood
-
-    begin = TrustState(*eps, gamma.start())
-    return run_em(begin, step, tolerance=tolerance, max_steps=max_steps, what="trust bias by EM")
-
-
-def trust_step(
-    items: LabelItems,
-    pairs: LabelPairs,
-    examination: PairExamination,
-    beta: FloatArray,
-    gamma: Regression,
-    state: TrustState,
-) -> tuple[TrustState, float]:
-    """One E and M step, and the log-likelihood of the state that went in."""
     k_i, k_j = items.position_index[pairs.i], items.position_index[pairs.j]
-    g = gamma.values(state.gamma)
     theta_i, theta_j = examination.theta[k_i], examination.theta[k_j]
-    eps_plus, eps_minus = state.eps_plus[k_i, k_j], state.eps_minus[k_i, k_j]
-    pair = model.PairParameters(theta_i, theta_j, eps_plus, eps_minus, g, beta[pairs.i])
-    yes, no = model.posterior_above(pair), model.posterior_not_above(pair)
-    p, below = model.above(pair), pairs.sessions - pairs.above
-    likelihood = np.dot(pairs.above, np.log(p)) + np.dot(below, np.log1p(-p))
-    depth = len(examination.theta)
+    below = pairs.sessions - pairs.above
 
     def by_pair(values: FloatArray) -> FloatArray:
         sums = sum_by(k_i * depth + k_j, values, depth**2)
         return sums.reshape(depth, depth)
 
-    preferred = pairs.above * model.preference(yes, g) + below * model.preference(no, g)
-    eps = updated_trust(
-        by_pair(pairs.above * yes.preferred),
-        by_pair(below * no.preferred),
-        by_pair(pairs.above * yes.not_preferred),
-        by_pair(below * no.not_preferred),
-        before=state,
-    )
-    return eps._replace(gamma=gamma.refit(state.gamma, preferred, pairs.sessions)), float(
-        likelihood
-    )
+    def step(state: TrustState) -> tuple[TrustState, float]:
+        """One E and M step, and the log-likelihood of the state that went in."""
+        g = gamma.values(state.gamma)
+        now = state.eps_plus[k_i, k_j], state.eps_minus[k_i, k_j]
+        pair = model.PairParameters(theta_i, theta_j, *now, g, beta[pairs.i])
+        yes, no, p = model.posterior_above(pair), model.posterior_not_above(pair), model.above(pair)
+        likelihood = float(np.dot(pairs.above, np.log(p)) + np.dot(below, np.log1p(-p)))
+        preferred = pairs.above * model.preference(yes, g) + below * model.preference(no, g)
+        following = state if fixed else updated_trust(
+            by_pair(pairs.above * yes.preferred), by_pair(below * no.preferred),
+            by_pair(pairs.above * yes.not_preferred), by_pair(below * no.not_preferred),
+            before=state,
+        )  # fmt: skip
+        refitted = gamma.refit(state.gamma, preferred, pairs.sessions)
+        return following._replace(gamma=refitted), likelihood
+
+    begin = TrustState(*eps, gamma.start())
+    return run_em(begin, step, tolerance=tolerance, max_steps=max_steps, what="trust bias by EM")
 
 
 def updated_trust(
