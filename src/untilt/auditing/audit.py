@@ -420,8 +420,6 @@ def audit(
     cells = position_counts(clicks)
     graph = position_graph(cells)
     rates = log.ctr_by_position(level)
-    rankers = checks.sessions_by_ranker(log)
-    constant = checks.constant_features(log)
     leaks = leaking_features(log)
     keys = sort_keys(log, old_score)
     dishonest = kept_out(leaks, keys)
@@ -443,9 +441,9 @@ def audit(
         share_without_click=checks.share_without_click(log),
         positions_without_click=_positions(rates, (rates.clicks == 0) & (rates.impressions > 0)),
         positions_never_shown=_positions(rates, rates.impressions == 0),
-        rankers=rankers,
+        rankers=checks.sessions_by_ranker(log),
         interventions=done,
-        constant_features=constant,
+        constant_features=checks.constant_features(log),
         missing_features=checks.missing_features(log),
         duplicate_impressions=checks.duplicate_impressions(log),
         sessions_with_gaps=checks.sessions_with_gaps(log),

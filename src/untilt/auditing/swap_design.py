@@ -310,7 +310,7 @@ class Experiment:
         return untouched + self.design.path**2 @ swapped
 
     def variance_parts(self, sessions: float) -> tuple[FloatArray, FloatArray]:
-        """(K,) variance that untouched sessions leave, and (pairs,) that swapped ones of each do."""
+        """(K,) variance that untouched sessions leave, (pairs,) swapped ones of each pair."""
         design, traffic, theta = self.design, self.traffic, self.theta
         noise, rate = click_noise(traffic, theta), moved_rate(traffic, theta)
         reach = traffic.reach * sessions

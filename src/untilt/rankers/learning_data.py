@@ -541,6 +541,15 @@ def curves_at(bias: BiasLike | None, depth: int) -> tuple[FloatArray, FloatArray
     return alpha[:depth], beta[:depth]
 
 
+def needs_rows(what: str, weighting: Weighting, instead: str) -> OptionError:
+    """The error for weights that do not depend on the clicked position alone."""
+    return OptionError(
+        f"{what} weighs each click by its own position. The weights of {type(weighting).__name__} "
+        "depend on the other document too, or can be negative. Use ut.IPS(bias), "
+        f"ut.ExaminationWeights(form='inverse') or {instead}."
+    )
+
+
 def no_feature_varies(lists: TrainingLists) -> OptionError:
     """The error for features that tell no document from another."""
     return OptionError(

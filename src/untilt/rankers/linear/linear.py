@@ -321,7 +321,7 @@ class LinearRanker(LinearModel):
         self, X: ScaledFeatures, lists: TrainingLists, weighting: JointWeighting
     ) -> tuple["_Descent", dict[str, Any]]:
         if self.loss == "dcg-bound":
-            raise _needs_rows(weighting)
+            raise learning_data.needs_rows("loss='dcg-bound'", weighting, "loss='logistic'")
         if self.loss != "logistic":
             learning_data.sides_of(weighting, lists)
         objective = self._pair_objective(lists, weighting)
@@ -405,7 +405,7 @@ def _dcg_loss(
     depth = max(1, lists.depth)
     W, offset = learning_data.row_weights(weighting, lists), weighting.offset(depth)
     if W is None:
-        raise _needs_rows(weighting)
+        raise learning_data.needs_rows("loss='dcg-bound'", weighting, "loss='logistic'")
     slates = learning_data.row_slates(
         lists,
         W,
@@ -425,11 +425,3 @@ def _divided(loss: Loss, total: float) -> Loss:
         return value / total, slope / total
 
     return at
-
-
-def _needs_rows(weighting: Weighting) -> OptionError:
-    return OptionError(
-        "loss='dcg-bound' weighs each click by its own position, but the pair weights of "
-        f"{type(weighting).__name__} depend on the other document's position too. Use "
-        "ut.IPS(bias), ut.ExaminationWeights(form='inverse') or loss='logistic'."
-    )

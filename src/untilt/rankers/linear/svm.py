@@ -130,11 +130,7 @@ class SvmProblem:
         depth = max(1, lists.depth)
         row_weight, offset = learning_data.row_weights(weighting, lists), weighting.offset(depth)
         if row_weight is None or offset is not None or self.weighting.joint:
-            raise OptionError(
-                "⟦metric='dcg'⟧ weighs each click by its own position. The weights of "
-                f"{type(self.weighting).__name__} depend on the other document too, or "
-                "can be negative. Use ut.IPS(bias), or ⟦metric='arp'⟧."
-            )
+            raise learning_data.needs_rows("⟦metric='dcg'⟧", self.weighting, "⟦metric='arp'⟧")
         return losses.HingeDcgBound(self._rows(lists, row_weight))
 
     def _rows(self, lists: TrainingLists, row_weight: FloatArray) -> RowSlates:

@@ -547,11 +547,7 @@ class NetworkTasks:
         if W is None and weighting.sides(depth) is not None:
             return self._sided_listwise()
         if W is None or weighting.offset(depth) is not None:
-            raise OptionError(
-                "loss='listwise' weighs each click by its own position. The weights of "
-                f"{type(weighting).__name__} depend on the other document too, or can be negative. "
-                "Use ut.IPS(bias), ut.ExaminationWeights(form='inverse') or loss='pairwise'."
-            )
+            raise learning_data.needs_rows("loss='listwise'", weighting, "loss='pairwise'")
         gain = learning_data.metric_gain(ranker.gain, lists)
         slates = learning_data.row_slates(lists, W, gain=gain, query_weight=ranker.query_weight)
         batches, scale = list_batches(slates, batch_size=ranker.batch_size, seed=ranker.seed)

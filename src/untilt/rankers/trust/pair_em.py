@@ -184,35 +184,26 @@ def fit_examination(
     if first is not None:
         known[0] = np.clip(first, _FLOOR, 1 - _FLOOR)
 
+    k, positive, zero = items.position_index, items.positive, items.sessions - items.positive
+    n_zero, n_positive = (sum_by(k, each, depth) for each in (zero, positive))
+
     def step(state: PairExamination) -> tuple[PairExamination, float]:
-        following, likelihood = examination_step(items, beta, state)
+        """One E and M step, and the log-likelihood of the state that went in."""
+        at, b = state.theta[k], beta.values(state.beta)
+        hidden = model.posterior_zero(at, b)
+        likelihood = np.dot(positive, np.log(at * b)) + np.dot(zero, np.log1p(-at * b))
+        examined = sum_by(k, zero * hidden.examined, depth)
+        following = updated_examination(examined, n_zero, n_positive, before=state)
         if theta is not None:
             following = following._replace(theta=known)
         elif first is not None:
             following.theta[0] = known[0]
-        return following, likelihood
+        relevant = positive + zero * hidden.relevant
+        refitted = beta.refit(state.beta, relevant, items.sessions)
+        return following._replace(beta=refitted), float(likelihood)
 
     begin = PairExamination(known, known.copy(), beta.start())
     return run_em(begin, step, tolerance=tolerance, max_steps=max_steps, what="examination by EM")
-
-
-def examination_step(
-    items: LabelItems, beta: Regression, state: PairExamination
-) -> tuple[PairExamination, float]:
-    """One E and M step, and the log-likelihood of the state that went in."""
-    theta, b = state.theta[items.position_index], beta.values(state.beta)
-    zero = items.sessions - items.positive
-    hidden = model.posterior_zero(theta, b)
-    likelihood = np.dot(items.positive, np.log(theta * b)) + np.dot(zero, np.log1p(-theta * b))
-    relevant = items.positive + zero * hidden.relevant
-    examination = updated_examination(
-        sum_by(items.position_index, zero * hidden.examined, len(state.theta)),
-        sum_by(items.position_index, zero, len(state.theta)),
-        sum_by(items.position_index, items.positive, len(state.theta)),
-        before=state,
-    )
-    following = examination._replace(beta=beta.refit(state.beta, relevant, items.sessions))
-    return following, float(likelihood)
 
 
 def updated_examination(
