@@ -99,9 +99,13 @@ class Declared:
                      if each not in (None, NoneType))  # fmt: skip
 
 
-@cache
 def declared(group: Any) -> Mapping[str, Declared]:
     """The fields of a group by name."""
+    return _declared(group)
+
+
+@cache
+def _declared(group: Any) -> Mapping[str, Declared]:
     found = {}
     hints = get_type_hints(group, include_extras=True)
     for field in fields(group):

@@ -354,7 +354,8 @@ class PairwiseDebiasing(base.JointWeighting):
 
     def __post_init__(self) -> None:
         check_choice("losses", self.losses, get_args(Losses))
-        check_least("p", self.p, 0)
+        if not self.p >= 0:
+            raise OptionError(f"p must be at least 0. Got {self.p} instead.")
         if self.bins is not None:
             check_least("bins", self.bins, 2, "; None gives each position a ratio")
         if not 0 < self.floor <= 1:
