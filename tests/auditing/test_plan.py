@@ -25,9 +25,9 @@ from untilt.auditing.plan import Plan
 from untilt.auditing.sessions import harvested_test
 from untilt.auditing.swap_design import (
     EXPLORED,
+    Experiment,
     Traffic,
     allocation,
-    log_variance,
     pivot_design,
     traffic_of,
 )
@@ -96,7 +96,7 @@ def test_a_pivot_that_is_not_the_first_adds_two_errors():
     gamma = rates / theta
     traffic = Traffic(rates, rates**2, np.ones(3), rates.sum())
     design, drawn = pivot_design(2, 3), np.array([0.5, 0.5])
-    found = log_variance(design, traffic, theta, drawn, share=0.2, sessions=1000)
+    found = Experiment(design, traffic, theta, drawn, 0.2).log_variance(1000)
     swapped, home = 100, np.array([900, 800, 900])
 
     def noise(i, k):
@@ -136,7 +136,7 @@ def test_allocation_needs_fewer_sessions_than_any_other(options):
 
     def widest(shares):
         # With very few swaps their own noise is all there is, which is what `allocation` weighs.
-        return log_variance(design, traffic, theta, shares, share=1e-4, sessions=1e6).max()
+        return Experiment(design, traffic, theta, shares, 1e-4).log_variance(1e6).max()
 
     for i in range(3):
         for j in range(3):
@@ -225,9 +225,9 @@ def test_short_lists_take_part_only_as_far_as_they_reach():
     design = pivot_design(1, 3)
     half = Traffic(rates, rates**2, np.array([1, 1, 0.5]), 0.55)
     whole = Traffic(rates, rates**2, np.ones(3), 0.6)
-    found = log_variance(design, half, theta, drawn, share=0.8, sessions=2000)
-    alone = log_variance(design, whole, theta, drawn, share=0.8, sessions=1000)
-    twice = log_variance(design, whole, theta, drawn, share=0.8, sessions=2000)
+    found = Experiment(design, half, theta, drawn, 0.8).log_variance(2000)
+    alone = Experiment(design, whole, theta, drawn, 0.8).log_variance(1000)
+    twice = Experiment(design, whole, theta, drawn, 0.8).log_variance(2000)
     assert twice[2] < found[2] <= alone[2]
     assert found[1] == pytest.approx(twice[1], rel=0.2)
 
@@ -480,7 +480,7 @@ def test_planned_widths_are_those_of_the_estimators_intervals(level):
     traffic, design = traffic_of(RATES, None), pivot_design(1, 4)
     theta = 1 / np.arange(1, 5)
     drawn = np.array([swap.probability for swap in made.swaps]) / made.share
-    variance = log_variance(design, traffic, theta, drawn, share=made.share, sessions=made.sessions)
+    variance = Experiment(design, traffic, theta, drawn, made.share).log_variance(made.sessions)
     bias = from_log_ratios(
         np.log(theta), np.diag(variance), level=level, method="", assumes=(), status=as_fact("")
     )

@@ -311,7 +311,7 @@ def test_scaling_is_the_textbook_one(rng):
         ({"query_weight": "all"}, "query_weight must be one of 'sessions', 'sqrt', 'equal'"),
         (
             {"weighting": PRS(PowerLaw(1.0)), "loss": "dcg-bound"},
-            "pair weights of PRS depend on the other document's position too. Use ut.IPS",
+            "weights of PRS depend on the other document too, or can be negative. Use ut.IPS",
         ),
         (
             {"weighting": PairwiseDebiasing(), "loss": "dcg-bound"},

@@ -20,7 +20,13 @@ from untilt.rankers.trust.mini_batch import (
     start_tables,
 )
 from untilt.rankers.trust.pairwise_trust import PairwiseTrustRanker
-from untilt.rankers.trust.trust_model import TrustStart, logistic_loss, pair_weights, rank_change
+from untilt.rankers.trust.trust_model import (
+    PairParameters,
+    TrustStart,
+    logistic_loss,
+    pair_weights,
+    rank_change,
+)
 from untilt.simulation.simulate import simulate
 from untilt.simulation.synthetic import make_judged
 
@@ -138,9 +144,8 @@ def slow_rank_loss(loss, params, tables, batch):
                 gamma = 1 / (1 + np.exp(-(g[u, i] - g[u, j] - params["tie"])))
                 beta = 1 / (1 + np.exp(-b[u, i]))
                 eps = tables.eps_plus[k, m], tables.eps_minus[k, m]
-                weight = pair_weights(
-                    tables.theta[k], tables.theta[m], tables.theta_minus[m], *eps, gamma, beta
-                )
+                of_pair = PairParameters(tables.theta[k], tables.theta[m], *eps, gamma, beta)
+                weight = pair_weights(of_pair, tables.theta_minus[m])
                 kind, factor = ("gain", change[i, j]) if loss == "opt" else ("above", 1.0)
                 pair = weight[0] * batch[f"{kind}_positive"][u, i, j]
                 pair += weight[1] * batch[f"{kind}_zero"][u, i, j]

@@ -294,7 +294,7 @@ def test_wrong_data(made, pbm_log):
         RankSVM().fit(log.with_label(np.full(len(log.label), 2.0)))  # alike against alike
     with pytest.raises(OptionError, match="found no click in a list of two or more documents"):
         RankSVM(C="search").fit(log, valid=silent)
-    with pytest.raises(ShapeError, match="must have the 4 features of the training data"):
+    with pytest.raises(ShapeError, match="must have the 4 features that are trained on"):
         RankSVM(C="search").fit(log, valid=pbm_log(n_features=3).log)
     with pytest.raises(DepthError, match="position 5 has no examination estimate"):
         RankSVM(IPS([1.0, 0.5])).fit(log)

@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 
 from untilt.rankers.trust import trust_model as model
-from untilt.rankers.trust.trust_model import logistic_loss, pair_weights, rank_change
+from untilt.rankers.trust.trust_model import (
+    PairParameters,
+    logistic_loss,
+    pair_weights,
+    rank_change,
+)
 
-NAMES = ("theta_i", "theta_j", "eps_plus", "eps_minus", "gamma", "beta_i")
+NAMES = PairParameters._fields
 
 
 def random_parameters(rng):
@@ -53,13 +58,15 @@ EVENTS = {
 
 def test_probability_of_an_order(parameters):
     total = sum(p for *_, above, p in outcomes(**parameters) if above)
-    assert model.above(**parameters) == pytest.approx(total)
+    assert model.above(PairParameters(**parameters)) == pytest.approx(total)
     assert sum(p for *_, p in outcomes(**parameters)) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("order", [True, False], ids=["c_i > c_j", "c_i <= c_j"])
 def test_posteriors_of_a_pair(parameters, order):
-    posterior = (model.posterior_above if order else model.posterior_not_above)(**parameters)
+    posterior = (model.posterior_above if order else model.posterior_not_above)(
+        PairParameters(**parameters)
+    )
     assert sum(posterior) == pytest.approx(1)
     for name, event in EVENTS.items():
         expected = share(parameters, lambda *x: x[4] == order, event)
@@ -113,9 +120,9 @@ def test_equation_17_counts_the_zero_of_j_twice():
 
 def test_by_hand():
     """theta 1 and 1/2, eps 4/5 and 1/5, gamma = beta = 1/2: 1/4 both seen, 1/4 i alone."""
-    hand = dict(zip(NAMES, (1.0, 0.5, 0.8, 0.2, 0.5, 0.5), strict=True))
-    assert model.above(**hand) == pytest.approx(1 / 4 + 1 / 4)
-    assert model.posterior_above(**hand).preferred == pytest.approx((1 / 2 * 0.8 / 2) / (1 / 2))
+    hand = PairParameters(1.0, 0.5, 0.8, 0.2, 0.5, 0.5)
+    assert model.above(hand) == pytest.approx(1 / 4 + 1 / 4)
+    assert model.posterior_above(hand).preferred == pytest.approx((1 / 2 * 0.8 / 2) / (1 / 2))
     assert model.trusted(0.8, 0.2, 0.5) == pytest.approx(0.8)
 
 
@@ -125,7 +132,9 @@ def test_by_hand():
 def test_bayes_ipw_without_trust_bias_is_ipw(parameters, rng):
     theta_i, theta_j, *_, gamma, beta = parameters.values()
     theta_minus = rng.uniform()
-    positive, zero = pair_weights(theta_i, theta_j, theta_minus, 1.0, 0.0, gamma, beta)
+    positive, zero = pair_weights(
+        PairParameters(theta_i, theta_j, 1.0, 0.0, gamma, beta), theta_minus
+    )
     assert positive == pytest.approx(1 / (theta_i * theta_j))
     h = theta_minus * gamma / (theta_minus * gamma + (1 - theta_minus) * beta)
     assert zero == pytest.approx(h / (theta_i * theta_j))
@@ -136,13 +145,15 @@ def test_bayes_ipw_by_its_formula(parameters, rng):
     minus = rng.uniform()
     a = eps_plus * gamma + eps_minus * (1 - gamma)
     h = theta_i * minus * a / (theta_i * minus * a + theta_i * (1 - minus) * beta)
-    positive, zero = pair_weights(theta_i, theta_j, minus, eps_plus, eps_minus, gamma, beta)
+    positive, zero = pair_weights(PairParameters(**parameters), minus)
     assert positive == pytest.approx(eps_plus * gamma / a / (theta_i * theta_j))
     assert zero == pytest.approx(positive * h)
 
 
 def test_clip_bounds_what_is_divided_by():
-    weights = pair_weights(np.array([0.1, 0.9]), 0.1, 0.5, 1.0, 0.0, 0.5, 0.5, clip=0.05)
+    weights = pair_weights(
+        PairParameters(np.array([0.1, 0.9]), 0.1, 1.0, 0.0, 0.5, 0.5), 0.5, clip=0.05
+    )
     assert weights[0] == pytest.approx([1 / 0.05, 1 / 0.09])
 
 

@@ -21,7 +21,7 @@ from untilt.facts import codes
 from untilt.report import decision as d
 from untilt.report import step_results as r
 from untilt.report.decision import first_sentence
-from untilt.report.page import chart_specs, figures_of, page, sections_of
+from untilt.report.page import page, sections_of
 from untilt.report.sections import importance_section
 from untilt.views import Section
 
@@ -30,6 +30,16 @@ ORDER = [
     "learner",
     "clip", "moved", "pair-bias", "importance", "changed", "warnings", "computed",
 ]  # fmt: skip
+
+
+def figures_of(decision):
+    """Every chart of the page."""
+    return [figure for section in sections_of(decision) for figure in section.figures]
+
+
+def chart_specs(decision):
+    """Name -> Vega-Lite specification of each chart on the page."""
+    return {figure.name: figure.spec for figure in figures_of(decision)}
 
 
 class Reader(HTMLParser):

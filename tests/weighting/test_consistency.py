@@ -230,7 +230,9 @@ def test_a_table_is_square(table):
 
 
 def test_against_and_relevance_are_checked():
-    with pytest.raises(OptionError, match=r"against must be 'unclicked' or 'all'\. Got 'both'"):
+    with pytest.raises(
+        OptionError, match=r"against must be one of 'unclicked', 'all'\. Got 'both'"
+    ):
         is_consistent(np.ones((2, 2)), PowerLaw(1.0), against="both")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match=r"relevance must lie above 0 and up to 1\. Got 0"):
         is_consistent(np.ones((2, 2)), PowerLaw(1.0), relevance=0)

@@ -137,7 +137,9 @@ def test_a_clip_of_the_ratio_is_positive(clip):
 
 
 def test_against_has_two_values():
-    with pytest.raises(OptionError, match=r"against must be 'unclicked' or 'all'\. Got 'some'"):
+    with pytest.raises(
+        OptionError, match=r"against must be one of 'unclicked', 'all'\. Got 'some'"
+    ):
         IPS(THETA, against="some")  # type: ignore[arg-type]
 
 

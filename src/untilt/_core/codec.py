@@ -38,6 +38,7 @@ import re
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
+from functools import partial
 from types import NoneType, UnionType
 from typing import (
     Any,
@@ -223,36 +224,30 @@ def to_plain(  # noqa: PLR0911  one for each kind
         return value
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    plain = partial(to_plain, exact=exact, said=said)
     if isinstance(value, Mapping):
         if all(isinstance(key, str) for key in value):
-            return {str(key): to_plain(each, exact=exact, said=said) for key, each in value.items()}
-        return [
-            [to_plain(key, exact=exact), to_plain(each, exact=exact, said=said)]
-            for key, each in value.items()
-        ]
+            return {str(key): plain(each) for key, each in value.items()}
+        return [[to_plain(key, exact=exact), plain(each)] for key, each in value.items()]
     if is_dataclass(value) or hasattr(value, "_fields"):
-        return _object(value, exact=exact, said=said)
-    return [to_plain(each, exact=exact, said=said) for each in value]
+        return {name: plain(getattr(value, name)) for name in _written(value)}
+    return [plain(each) for each in value]
 
 
-def _object(value: Any, *, exact: bool, said: Callable[[str], str]) -> Plain:
+def _written(value: Any) -> list[str]:
     """Fields, then the properties that the class names for readers of the file."""
-    defaults = _defaults(type(value))
-    written = {
-        name: to_plain(getattr(value, name), exact=exact, said=said)
-        for name in _names(type(value))
-        if not (getattr(value, name) is None and defaults.get(name, MISSING) is None)
-    }
-    properties = getattr(value, "json_properties", ())
-    shown = {name: to_plain(getattr(value, name), exact=exact, said=said) for name in properties}
-    return written | shown
+    defaults, names = _defaults(type(value)), field_names(type(value))
+    empty = {name for name in names if getattr(value, name) is None}
+    left_out = {name for name in empty if defaults.get(name, MISSING) is None}
+    names = (*names, *getattr(value, "json_properties", ()))
+    return [name for name in names if name not in left_out]
 
 
 def from_plain(kind: type[T], plain: Any, *, where: str) -> T:
     """The object of class `kind` that `to_plain` wrote; `where` begins the message of an error."""
     if not isinstance(plain, Mapping):
         raise _refusal(where, "an object", plain)
-    hints, names, defaults = get_type_hints(kind), _names(kind), _defaults(kind)
+    hints, names, defaults = get_type_hints(kind), field_names(kind), _defaults(kind)
     renamed: Mapping[str, str] = getattr(kind, "json_renamed", {})
     given = {
         renamed.get(n, n): v
@@ -283,7 +278,8 @@ def _some(names: Sequence[str]) -> str:
     return told if len(names) <= 8 else f"{told} and {len(names) - 8:,} more"
 
 
-def _names(kind: type) -> tuple[str, ...]:
+def field_names(kind: type) -> tuple[str, ...]:
+    """Fields that the constructor of a dataclass or named tuple takes."""
     if hasattr(kind, "_fields"):
         return tuple(kind._fields)
     return tuple(field.name for field in fields(kind) if field.init)
@@ -539,15 +535,11 @@ def read_file(path: str | os.PathLike[str], *, again: str) -> Any:
         with open(path, "rb") as file:
             while len(data) <= MOST_BYTES and (piece := file.read(1 << 20)):
                 data += piece
-        return _read_all(data, where, again)
-
-
-def _read_all(data: bytearray, where: str, again: str) -> Any:
-    if len(data) > MOST_BYTES:
-        raise FileFormatError(
-            f"{where} is larger than {MOST_BYTES >> 20} MiB, the most that is read. {again}"
-        )
-    return read_json(data.decode("utf-8", errors="replace"), where=where, again=again)
+        if len(data) > MOST_BYTES:
+            raise FileFormatError(
+                f"{where} is larger than {MOST_BYTES >> 20} MiB, the most that is read. {again}"
+            )
+        return read_json(data.decode("utf-8", errors="replace"), where=where, again=again)
 
 
 def json_text(plain: Any) -> str:

@@ -113,11 +113,11 @@ def known_values(features: FeatureArray, names: tuple[str, ...], missing: Missin
     if finite.all():
         return features
     lost = np.isnan(features)
-    _refuse_cell(features, names, ~finite & ~lost, "Replace it by a number.")
+    refuse_cell(features, names, ~finite & ~lost, "Replace it by a number.")
     if missing == "keep":
         return features
     if missing is None:
-        _refuse_cell(
+        refuse_cell(
             features, names, lost,
             phrase(
                 "Fill it in, or train on data that has missing values: read with "
@@ -128,13 +128,20 @@ def known_values(features: FeatureArray, names: tuple[str, ...], missing: Missin
     return np.where(lost, np.float32(missing), features)
 
 
-def _refuse_cell(features: FeatureArray, names: tuple[str, ...], bad: BoolArray, fix: str) -> None:
+def refuse_cell(
+    features: FeatureArray,
+    names: tuple[str, ...],
+    bad: BoolArray,
+    fix: str,
+    who: str = "this ranker",
+) -> None:
+    """Raise for the first of these cells; `who` cannot take it."""
     if bad.any():
         row, column = np.argwhere(bad)[0]
         raise ShapeError(
             phrase(
-                "this ranker needs finite features. Got {value} for feature {name:r} in row {row}. "
-                "{fix}",
+                "{who} needs finite features. Got {value} for feature {name:r} in row {row}. {fix}",
+                who=who,
                 value=features[row, column],
                 name=names[column],
                 row=row,

@@ -360,7 +360,11 @@ def _mode_for(final: Path) -> int | None:
 
 def _sync(path: Path) -> None:
     """Have the bytes of a file on the disk."""
-    handle = os.open(path, os.O_RDWR | _NO_INHERIT)
+    _sync_opened(path, os.O_RDWR)
+
+
+def _sync_opened(path: Path, how: int) -> None:
+    handle = os.open(path, how | _NO_INHERIT)
     try:
         sync_handle(handle)
     finally:
@@ -369,16 +373,9 @@ def _sync(path: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Have the names in a folder on the disk, where the system can."""
-    if os.name == "nt":
-        return
-    try:
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | _NO_INHERIT)
-    except PermissionError:  # a folder to drop files into, which may not be read
-        return
-    try:
-        sync_handle(handle)
-    finally:
-        os.close(handle)
+    if os.name != "nt":
+        with suppress(PermissionError):  # a folder to drop files into, which may not be read
+            _sync_opened(folder, os.O_RDONLY | os.O_DIRECTORY)
 
 
 def sync_handle(handle: int) -> None:

@@ -25,7 +25,7 @@ import os
 import platform
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -300,7 +300,7 @@ class Encoder(TaggedEncoder):
         if is_known(value) and _makes_itself(type(value)):
             return {"$type": type(value).__name__, "fields": codec.to_plain(value)}
         if is_known(value) and is_storable(type(value)):
-            named = {name: getattr(value, name) for name in _field_names(type(value))}
+            named = {name: getattr(value, name) for name in codec.field_names(type(value))}
             encoded = {name: self.encode(v, f"{where}.{name}") for name, v in named.items()}
             return {"$type": type(value).__name__, "fields": encoded}
         if isinstance(value, Saved) and is_known(value):
@@ -379,12 +379,6 @@ def _tree_text(booster: Any, where: str) -> str:
 def _makes_itself(cls: type) -> bool:
     """Whether a dataclass has a constructor of its own, which checks and converts (a curve)."""
     return is_dataclass(cls) and not cls.__dataclass_params__.init  # type: ignore[attr-defined]
-
-
-def _field_names(cls: type) -> list[str]:
-    if is_named_tuple(cls):
-        return list(cls._fields)  # type: ignore[attr-defined]
-    return [field.name for field in fields(cls) if field.init]
 
 
 HEADER = "untilt.json"

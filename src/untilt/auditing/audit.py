@@ -21,7 +21,6 @@ from untilt.auditing.leaks import LEAK, Leak, leak_fact, leaking_features
 from untilt.auditing.next_step import (
     UNTIL_THEN,
     Advice,
-    Findings,
     NextStep,
     comparable_depth,
     next_step,
@@ -58,16 +57,10 @@ PRECISION = note(
     "interval of {estimator:method}).",
 )
 
-RATIO_NOT_KNOWN = warning(
-    "audit.wide-interval",
-    "Some positions have little evidence: the ratio of position {position} to position 1 is "
-    "unknown.",
-)
-
+_RATIO = "Some positions have little evidence: the ratio of position {position} to position 1 is "
+RATIO_NOT_KNOWN = warning("audit.wide-interval", _RATIO + "unknown.")
 WIDE_INTERVAL = warning(
-    "audit.wide-interval",
-    "Some positions have little evidence: the ratio of position {position} to position 1 is "
-    "known only to within a factor of {factor:.1f}.",
+    "audit.wide-interval", _RATIO + "known only to within a factor of {factor:.1f}."
 )
 
 _CORRELATED = (
@@ -307,21 +300,7 @@ class Audit(Portable, View):
     @cached_property
     def next_step(self) -> NextStep:
         """What to do: the one recommendation, with its command and its reasons."""
-        useless = {*self.constant_features, *self.kept_out()}
-        return next_step(
-            Findings(
-                self.graph,
-                self.interventions,
-                n_rankers=len(self.rankers),
-                usable_features=self.size.features - len(useless),
-                clicked=self.size.clicks != 0,
-                drifts=self.versions is not None and self.versions.drifts,
-                refused=self.shown is not None and self.shown.refusal is not None,
-                reading=self.reading,
-                joined_depth=self.joined_depth,
-                estimators=self.estimators,
-            )
-        )
+        return next_step(self)
 
     def kept_out(self, named: Collection[str] = ()) -> tuple[str, ...]:
         """The features that a run keeps out of training: those that know the click, old ranks."""
@@ -441,8 +420,6 @@ def audit(
     cells = position_counts(clicks)
     graph = position_graph(cells)
     rates = log.ctr_by_position(level)
-    rankers = checks.sessions_by_ranker(log)
-    constant = checks.constant_features(log)
     leaks = leaking_features(log)
     keys = sort_keys(log, old_score)
     dishonest = kept_out(leaks, keys)
@@ -464,9 +441,9 @@ def audit(
         share_without_click=checks.share_without_click(log),
         positions_without_click=_positions(rates, (rates.clicks == 0) & (rates.impressions > 0)),
         positions_never_shown=_positions(rates, rates.impressions == 0),
-        rankers=rankers,
+        rankers=checks.sessions_by_ranker(log),
         interventions=done,
-        constant_features=constant,
+        constant_features=checks.constant_features(log),
         missing_features=checks.missing_features(log),
         duplicate_impressions=checks.duplicate_impressions(log),
         sessions_with_gaps=checks.sessions_with_gaps(log),

@@ -27,23 +27,23 @@ from untilt._core.random import child_generator
 from untilt.data.clicklog import ClickLog
 from untilt.facts import Fact, Sentence, phrase, serious, warning
 
+_REVEALS = (
+    "The feature {feature} reveals the click: it is {place} in {impressions:,} impressions, and "
+    "{click_rate:.1%} of these were clicked, against {rate_elsewhere:.1%} elsewhere. "
+)
 LEAK = serious(
     "audit.leak",
-    "The feature {feature} reveals the click: it is {place} in {impressions:,} impressions, and "
-    "{click_rate:.1%} of these were clicked, against {rate_elsewhere:.1%} elsewhere. Figures of "
-    "rankers that use it are worthless, unless it is known before the list is shown.",
+    _REVEALS + "Figures of rankers that use it are worthless, unless it is known before the list "
+    "is shown.",
 )
 LEAK_USED = serious(
     "audit.leak-used",
-    "The feature {feature} reveals the click: it is {place} in {impressions:,} impressions, and "
-    "{click_rate:.1%} of these were clicked, against {rate_elsewhere:.1%} elsewhere. You named "
-    "it among the features, so it is used: figures of rankers that use it may be worthless.",
+    _REVEALS + "You named it among the features, so it is used: figures of rankers that use it may "
+    "be worthless.",
 )
 LEAK_KEPT_OUT = warning(
     "audit.leak-kept-out",
-    "The feature {feature} reveals the click: it is {place} in {impressions:,} impressions, and "
-    "{click_rate:.1%} of these were clicked, against {rate_elsewhere:.1%} elsewhere. It is not "
-    "used for training, unless you name it among the features.",
+    _REVEALS + "It is not used for training, unless you name it among the features.",
 )
 _PLACES = {
     "above": "above {value:g}",

@@ -13,13 +13,12 @@ whatever made production move a document; from the shuffled lists they do not.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from untilt import catalog
 from untilt._core.portable import Portable
-from untilt.auditing.estimators import EstimatorTest
 from untilt.auditing.interventions import Interventions, reach_of_positions
 from untilt.auditing.reading import Question, ReadingTest, ReadingTests
 from untilt.auditing.swap_design import EXPLORED
@@ -32,8 +31,10 @@ from untilt.bias.experiments.swaps import AdjacentSwap, PivotSwap, SwapEstimator
 from untilt.bias.harvesting.harvesting import AllPairs
 from untilt.bias.position_graph import PositionGraph, joined_depth
 from untilt.data.clicklog import ClickLog
-from untilt.data.limits import DEEPEST
 from untilt.facts import Command, Fact, joined, note, serious, warning
+
+if TYPE_CHECKING:
+    from untilt.auditing.audit import Audit
 
 NEGLIGIBLE = 0.01  # share of the clicks at the deepest positions that are not worth a model
 LEFT_BELOW = 0.05  # share of the clicks that may lie below the end of an experiment
@@ -124,15 +125,14 @@ CHECK_WITH = note(
     "{estimator:method} on positions 1..{depth}, which are joined, is a check of it",
 )
 OTHERWISE = note("audit.otherwise", "without that belief, {do}")
+_ANY = ", and there are no features to model relevance with: any curve fits this log"
 ANY_CURVE_FITS = serious(
     "audit.any-curve-fits",
-    "each position shows its own documents (the positions form {groups} separate groups) and "
-    "there are no features to model relevance with: any curve fits this log",
+    "each position shows its own documents (the positions form {groups} separate groups)" + _ANY,
 )
 TOO_FEW_TO_COMPARE = serious(
     "audit.too-few-to-compare",
-    "too few clicks are on documents that were shown at several positions, and there are no "
-    "features to model relevance with: any curve fits this log",
+    "too few clicks are on documents that were shown at several positions" + _ANY,
 )
 GAPS_MOVE_DOCUMENTS = serious(
     "audit.gaps-move-documents",
@@ -272,55 +272,39 @@ class NextStep(Portable):
         return self.advice.estimator
 
 
-@dataclass(frozen=True)
-class Findings:
-    """What the rules look at.
+def _reach(audit: "Audit") -> int:
+    """Positions 1..reach can be compared by clicks on documents that they share."""
+    return min(comparable_depth(audit.graph), audit.joined_depth)
 
-    Parameters
-    ----------
-    graph, done : which positions share documents, and what experiments changed
-    n_rankers, usable_features : how many there are
-    clicked, refused, drifts : whether anybody clicked, whether the log was refused, and whether
-        documents are shown higher when changing features make them better
-    reading : the tests of the position-based model; None where they could not be made
-    joined_depth : positions 1..n can be told apart from levels of sessions
-    estimators : whether two estimators agree; None where they were not compared
+
+def _drifts(audit: "Audit") -> bool:
+    """Whether documents are shown higher when changing features make them better."""
+    return audit.versions is not None and audit.versions.drifts
+
+
+def _usable_features(audit: "Audit") -> int:
+    return audit.size.features - len({*audit.constant_features, *audit.kept_out()})
+
+
+def _failed(audit: "Audit", *questions: Question) -> tuple[ReadingTest, ...]:
+    """Reading tests of these questions that fail."""
+    tests = () if audit.reading is None else audit.reading.failed
+    return tuple(test for test in tests if test.question in questions)
+
+
+def _trust_test(audit: "Audit") -> ReadingTest | None:
+    """The test that names trust in the top.
+
+    Of shuffled sessions their own test alone: relevance that differs between sessions, and
+    that production follows, looks like trust everywhere else (in 10 of 10 logs
+    without an experiment, benchmarks/bench_next_step.py).
     """
-
-    graph: PositionGraph
-    done: Interventions
-    n_rankers: int
-    usable_features: int
-    clicked: bool
-    drifts: bool = False
-    refused: bool = False
-    reading: ReadingTests | None = None
-    joined_depth: int = DEEPEST
-    estimators: EstimatorTest | None = None
-
-    @property
-    def reach(self) -> int:
-        """Positions 1..reach can be compared by clicks on documents that they share."""
-        return min(comparable_depth(self.graph), self.joined_depth)
-
-    def failed(self, *questions: Question) -> tuple[ReadingTest, ...]:
-        """Reading tests of these questions that fail."""
-        tests = () if self.reading is None else self.reading.failed
-        return tuple(test for test in tests if test.question in questions)
-
-    @property
-    def trust(self) -> ReadingTest | None:
-        """The test that names trust in the top.
-
-        Of shuffled sessions their own test alone: relevance that differs between sessions, and
-        that production follows, looks like trust everywhere else (in 10 of 10 logs
-        without an experiment, benchmarks/bench_next_step.py).
-        """
-        if self.done.shuffled_depth and self.done.shuffled_relevance is not None:
-            tests: tuple[ReadingTest, ...] = (self.done.shuffled_relevance,)
-        else:
-            tests = self.failed("relevance", "features")
-        return next((test for test in tests if test.names_trust), None)
+    shuffled = audit.interventions.shuffled_relevance
+    if audit.interventions.shuffled_depth and shuffled is not None:
+        tests: tuple[ReadingTest, ...] = (shuffled,)
+    else:
+        tests = _failed(audit, "relevance", "features")
+    return next((test for test in tests if test.names_trust), None)
 
 
 def comparable_depth(graph: PositionGraph) -> int:
@@ -394,13 +378,13 @@ def _facts(*tests: ReadingTest) -> tuple[Fact, ...]:
     return tuple(test.fact for test in tests)
 
 
-def _log(found: Findings) -> NextStep | None:
+def _log(found: "Audit") -> NextStep | None:
     """No estimator can help, whatever it believes."""
     why = (
         LOG_EVERYTHING()
-        if found.refused
+        if found.shown is not None and found.shown.refusal is not None
         else NOBODY_CLICKED()
-        if not found.clicked
+        if found.size.clicks == 0
         else NO_BIAS()
         if found.graph.depth < 2
         else None
@@ -410,73 +394,71 @@ def _log(found: Findings) -> NextStep | None:
     return NextStep("log", USE_NONE(why=why), Command(""), Advice("", why))
 
 
-def _trust_in_experiment(found: Findings) -> NextStep | None:
-    if _experiment_of(found) is None or found.trust is None:
-        return None
-    return _trusting("trust-in-experiment", found.trust, found)
+def _trust_in_experiment(found: "Audit") -> NextStep | None:
+    return _trusting("trust-in-experiment", found) if _experiment_of(found) else None
 
 
-def _experiment(found: Findings) -> NextStep | None:
+def _experiment(found: "Audit") -> NextStep | None:
     advice = _experiment_of(found)
     if advice is None:
         return None
-    differ = found.failed("context") if advice.estimator == ShuffledTop.__name__ else ()
+    differ = _failed(found, "context") if advice.estimator == ShuffledTop.__name__ else ()
     return _use("experiment", replace(advice, context=_columns(differ)), *_facts(*differ))
 
 
-def _time(found: Findings) -> NextStep | None:
-    changes = [test for test in found.failed("time") if test.is_material]
+def _time(found: "Audit") -> NextStep | None:
+    changes = [test for test in _failed(found, "time") if test.is_material]
     if not changes:
         return None
     command = Command("untilt split LOG --by time")
     return NextStep("time", SHORTER_LOG(), command, _until_then(found), _facts(*changes))
 
 
-def _click_model(found: Findings) -> NextStep | None:
-    stopping = [t for t in found.failed("clicks-above") if t.is_material and t.ratio < 1]
+def _click_model(found: "Audit") -> NextStep | None:
+    stopping = [t for t in _failed(found, "clicks-above") if t.is_material and t.ratio < 1]
     if not stopping:
         return None
     command = Command("untilt clickmodels LOG")
     return NextStep("clicks-above", CLICK_MODEL(), command, _until_then(found), _facts(*stopping))
 
 
-def _trust(found: Findings) -> NextStep | None:
-    return None if found.trust is None else _trusting("trust-in-top", found.trust, found)
+def _trust(found: "Audit") -> NextStep | None:
+    return _trusting("trust-in-top", found)
 
 
-def _context(found: Findings) -> NextStep | None:
-    differ = found.failed("context")
-    if not differ or found.drifts or found.reach < 2:
+def _context(found: "Audit") -> NextStep | None:
+    differ = _failed(found, "context")
+    if not differ or _drifts(found) or _reach(found) < 2:
         return None
     columns = _columns(differ)
     why = CONTEXTS_DIFFER(columns=columns)
-    options = {} if found.reach == found.graph.depth else {"depth": found.reach}
+    options = {} if _reach(found) == found.graph.depth else {"depth": _reach(found)}
     kind = ContextualBias.__name__
     advice = Advice(kind, why, options, (SAME_RELEVANCE(),), context=columns)
     return _use("context", advice, *_facts(*differ))
 
 
-def _disagreement(found: Findings) -> NextStep | None:
+def _disagreement(found: "Audit") -> NextStep | None:
     test = found.estimators
-    if test is None or not test.rejects or found.drifts:
+    if test is None or not test.rejects or _drifts(found):
         return None
     why = ASSUMES_LESS(other=test.first, p_value=test.p_value)
     advice = Advice(test.second, why, believes=(SAME_RELEVANCE(),))
     return _use("estimators-disagree", advice, test.fact)
 
 
-_RULES: tuple[Callable[[Findings], NextStep | None], ...] = (
+_RULES: tuple[Callable[["Audit"], NextStep | None], ...] = (
     _log, _trust_in_experiment, _experiment, _click_model, _time, _trust, _context, _disagreement,
 )  # fmt: skip
 
 
-def next_step(findings: Findings) -> NextStep:
+def next_step(found: "Audit") -> NextStep:
     """The step of the first rule that holds; without one the estimator that believes least."""
     for rule in _RULES:
-        step = rule(findings)
+        step = rule(found)
         if step is not None:
             return step
-    advice = _until_then(findings)
+    advice = _until_then(found)
     if advice.estimator:
         return _use("least-belief", advice)
     return NextStep("swaps", USE_NONE(why=advice.why), advice.command, advice)
@@ -485,23 +467,24 @@ def next_step(findings: Findings) -> NextStep:
 # ---- estimators that the rules name
 
 
-def _trusting(rule: str, test: ReadingTest, found: Findings) -> NextStep | None:
+def _trusting(rule: str, found: "Audit") -> NextStep | None:
     """TrustEM; it compares documents with themselves, or by features where they never move."""
-    if found.drifts or (found.reach < 2 and not found.usable_features):
+    test = _trust_test(found)
+    if test is None or _drifts(found) or (_reach(found) < 2 and not _usable_features(found)):
         return None
     fields = {"ratio": test.ratio, "position": test.position}
-    within = found.done.shuffled_relevance is test
+    within = found.interventions.shuffled_relevance is test
     why = (TRUST_IN_RANDOM_ORDER if within else TRUST)(**fields)
     believes = (SAME_RELEVANCE(),) if test.question == "relevance" else (FEATURES_EXPLAIN(),)
     return _use(rule, Advice(TrustEM.__name__, why, believes=believes), *_facts(test))
 
 
-def _experiment_of(found: Findings) -> Advice | None:
+def _experiment_of(found: "Audit") -> Advice | None:
     """The estimator of an experiment that passes its tests and reaches deep enough.
 
     It believes less than others, so it may end higher: where 95% of their clicks are above.
     """
-    done, reach = found.done, found.reach
+    done, reach = found.interventions, _reach(found)
     clicks = np.diag(found.graph.clicks)[:reach]
     above = np.cumsum(clicks) >= (1 - LEFT_BELOW) * clicks.sum()
     enough = int(np.argmax(above)) + 1 if len(clicks) else 0
@@ -511,21 +494,21 @@ def _experiment_of(found: Findings) -> Advice | None:
     return None
 
 
-def _until_then(found: Findings) -> Advice:
+def _until_then(found: "Audit") -> Advice:
     """The estimator that asks for the least belief, whatever the reading tests found.
 
     Where the relevance of documents drifts with their position, they cannot be compared with
     themselves, and only models of relevance remain.
     """
-    graph, reach = found.graph, found.reach
+    graph, reach = found.graph, _reach(found)
     experiment = _experiment_of(found)
     if experiment is not None:
         return experiment
-    if reach >= max(2, _clicked_depth(graph)) and not found.drifts:
-        return _all_pairs(graph, reach, found.n_rankers)
-    if found.usable_features:
+    if reach >= max(2, _clicked_depth(graph)) and not _drifts(found):
+        return _all_pairs(found)
+    if _usable_features(found):
         return _regression(found)
-    return _all_pairs(graph, reach, found.n_rankers) if reach > 1 else _swap(found)
+    return _all_pairs(found) if reach > 1 else _swap(found)
 
 
 def _shuffled(done: Interventions) -> tuple[Advice | None, int]:
@@ -562,7 +545,8 @@ def _swaps(
     return Advice(estimator.__name__, why, options, (RANDOM_SWAPS(),))
 
 
-def _all_pairs(graph: PositionGraph, reach: int, n_rankers: int) -> Advice:
+def _all_pairs(found: "Audit") -> Advice:
+    graph, reach, n_rankers = found.graph, _reach(found), len(found.rankers)
     positions = tuple(range(1, reach + 1))
     repeated = RANKERS_DISAGREE if n_rankers > 1 else RANKS_VARY
     why = joined(repeated(n_rankers=n_rankers, positions=positions), *_below(graph, reach))
@@ -570,20 +554,20 @@ def _all_pairs(graph: PositionGraph, reach: int, n_rankers: int) -> Advice:
     return Advice(AllPairs.__name__, why, options, (SAME_RELEVANCE(),))
 
 
-def _regression(found: Findings) -> Advice:
-    graph, reach = found.graph, found.reach
-    why = [NEEDS_MODEL(groups=_n_groups(graph), features=found.usable_features)]
+def _regression(found: "Audit") -> Advice:
+    graph, reach = found.graph, _reach(found)
+    why = [NEEDS_MODEL(groups=_n_groups(graph), features=_usable_features(found))]
     if reach > 1:
         why.append(CHECK_WITH(estimator=AllPairs.__name__, depth=reach))
     otherwise = _to_know_more(graph)
-    if found.drifts:
+    if _drifts(found):
         why, otherwise = [NEEDS_FEATURES()], RUN_SWAPS(share=EXPLORED)
     why.append(OTHERWISE(do=otherwise))
     believes = (FEATURES_EXPLAIN(), NOTHING_HIDDEN())
     return Advice(RegressionEM.__name__, joined(*why), believes=believes)
 
 
-def _swap(found: Findings) -> Advice:
+def _swap(found: "Audit") -> Advice:
     graph = found.graph
     if len(graph.components) > 1:
         why = joined(ANY_CURVE_FITS(groups=len(graph.components)), _to_know_more(graph))

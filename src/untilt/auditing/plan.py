@@ -18,7 +18,6 @@ from untilt.auditing import swap_design
 from untilt.auditing.swap_design import (
     EXPLORED,
     PlannedDesign,
-    Widths,
     check_assurance,
     designs,
     table_of,
@@ -267,13 +266,11 @@ def plan_swaps(
     design = _design(pairs, pivot, traffic.depth)
     drawn = swap_design.allocation(design, traffic, theta)
     quantile = normal_quantile(level)
-    variance = partial(swap_design.log_variance, design, traffic, theta, drawn, share=share)
-    parts = partial(swap_design.variance_parts, design, traffic, theta, drawn, share=share)
-    widths = Widths(design, traffic, lambda n: parts(sessions=n), share * drawn, level)
+    experiment = swap_design.Experiment(design, traffic, theta, drawn, share)
+    within_width = partial(experiment.probability_within, width, level=level)
     target = (math.asinh(width / 2) / quantile) ** 2
-    n = _sessions(lambda n: bool(variance(sessions=n).max() <= target))
+    n = _sessions(lambda n: bool(experiment.log_variance(n).max() <= target))
     if assurance is not None:
-        within_width = partial(widths.probability_within, width)
         n = _sessions(lambda n: within_width(n) >= assurance, start=n, precision=1e-3)
     swaps = _swaps(design, traffic, None if examination is None else theta, share * drawn, n)
     lost = sum(swap.clicks_lost for swap in swaps)
@@ -287,12 +284,12 @@ def plan_swaps(
         width=width,
         level=level,
         share=share,
-        expected_width=handed_over(2 * np.sinh(quantile * np.sqrt(variance(sessions=n)))),
+        expected_width=handed_over(2 * np.sinh(quantile * np.sqrt(experiment.log_variance(n)))),
         estimator=_estimator(pairs, pivot, within),
         examination=handed_over(theta),
         is_bound=examination is None,
         assurance=assurance,
-        probability_within=widths.probability_within(width, n),
+        probability_within=within_width(n),
         designs=designs(traffic, _curve(clicks, examination, theta), sessions_per_day),
     )
 

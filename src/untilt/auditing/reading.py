@@ -7,8 +7,9 @@ model each rejects in 5% of the logs or fewer, all together too (Holm); docs/aud
 their size and power.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -74,56 +75,56 @@ _ASKED = {
     "ranker": "rankers",
     "context": "contexts",
 }
+_WEAKER = (
+    "From position 1 to {position}, clicks of weaker documents fall {ratio:.2f} times [{low:.2f}, "
+    "{high:.2f}] as much as those of better ones (p {p_value:.1g})"
+)
+_BY_FEATURES = (
+    "From position 1 to {position}, clicks of documents with weaker features fall {ratio:.2f} "
+    "times [{low:.2f}, {high:.2f}] as much as those of documents with better ones (p {p_value:.1g})"
+)
+_AFTER_CLICK = (
+    "The same document at the same position is clicked {ratio:.2f} times [{low:.2f}, {high:.2f}] "
+    "as often after a click above it (p {p_value:.1g}; {share:.0%} of the impressions below the "
+    "top have one). The likely cause is that people "
+)
 _FOUND = {
     each.code: each
     for each in (
         warning(
             "reading.trust",
-            "From position 1 to {position}, clicks of weaker documents fall {ratio:.2f} times "
-            "[{low:.2f}, {high:.2f}] as much as those of better ones (p {p_value:.1g}). The "
-            "likely cause is trust: people click the top because it is the top. Other causes are "
-            "people who stop at a click, and relevance that changes. {estimator:method} models "
-            "trust.",
+            _WEAKER + ". The likely cause is trust: people click the top because it is the top. "
+            "Other causes are people who stop at a click, and relevance that changes. "
+            "{estimator:method} models trust.",
         ),
         warning(
             "reading.weaker-fall-slower",
-            "From position 1 to {position}, clicks of weaker documents fall {ratio:.2f} times "
-            "[{low:.2f}, {high:.2f}] as much as those of better ones (p {p_value:.1g}), so that no "
-            "one curve fits both. Trust in the top would do that, but the test of "
-            "{estimator:method} shows no sign of it (p {trust_p:.2g}): relevance that changes from "
-            "session to session, or readers that stop at a click, are likelier.",
+            _WEAKER + ", so that no one curve fits both. Trust in the top would do that, but the "
+            "test of {estimator:method} shows no sign of it (p {trust_p:.2g}): relevance that "
+            "changes from session to session, or readers that stop at a click, are likelier.",
         ),
         warning(
             "reading.better-fall-steeper",
-            "From position 1 to {position}, clicks of weaker documents fall {ratio:.2f} times "
-            "[{low:.2f}, {high:.2f}] as much as those of better ones (p {p_value:.1g}), so no "
-            "single curve fits both. The likely cause is a ranker that follows relevance which "
-            "changes over time or between people. It is not trust in the top, so "
+            _WEAKER + ", so no single curve fits both. The likely cause is a ranker that follows "
+            "relevance which changes over time or between people. It is not trust in the top, so "
             "{estimator:method} does not help.",
         ),
         warning(
             "reading.trust-by-features",
-            "From position 1 to {position}, clicks of documents with weaker features fall "
-            "{ratio:.2f} times [{low:.2f}, {high:.2f}] as much as those of documents with better "
-            "ones (p {p_value:.1g}). The likely cause is trust: people click the top because it "
-            "is the top. Production may also know more about relevance than the features. "
+            _BY_FEATURES + ". The likely cause is trust: people click the top because it is the "
+            "top. Production may also know more about relevance than the features. "
             "{estimator:method} models trust.",
         ),
         warning(
             "reading.features",
-            "From position 1 to {position}, clicks of documents with weaker features fall "
-            "{ratio:.2f} times [{low:.2f}, {high:.2f}] as much as those of documents with better "
-            "ones (p {p_value:.1g}), so features do not explain relevance equally at every "
-            "position. Production may know more about relevance than the features, or relevance "
-            "changes; it is not trust, so {estimator:method} does not help.",
+            _BY_FEATURES + ", so features do not explain relevance equally at every position. "
+            "Production may know more about relevance than the features, or relevance changes; it "
+            "is not trust, so {estimator:method} does not help.",
         ),
         warning(
             "reading.clicks-above",
-            "The same document at the same position is clicked {ratio:.2f} times [{low:.2f}, "
-            "{high:.2f}] as often after a click above it (p {p_value:.1g}; {share:.0%} of the "
-            "impressions below the top have one). The likely cause is that people stop after a "
-            "click: how far they read then depends on the documents above, not on the position "
-            "alone.",
+            _AFTER_CLICK + "stop after a click: how far they read then depends on the documents "
+            "above, not on the position alone.",
         ),
         warning(
             "reading.time-spread",
@@ -149,28 +150,25 @@ _FOUND = {
         ),
         warning(
             "reading.ranker-slope",
-            "People read lists of {about:r} to another depth than those of other rankers: "
-            "relative to position 1, they click the same documents {ratio:.2f} times [{low:.2f}, "
+            "People read lists of {about:r} to another depth than those of other rankers: relative "
+            "to position 1, they click the same documents {ratio:.2f} times [{low:.2f}, "
             "{high:.2f}] as often at position {position} (p {p_value:.1g}). The lists may serve "
-            "other people, or the documents around may matter. To avoid mixing them, use the "
-            "lists of one ranker or one curve per context.",
+            "other people, or the documents around may matter. To avoid mixing them, use the lists "
+            "of one ranker or one curve per context.",
         ),
         warning(
             "reading.clicks-above-more",
-            "The same document at the same position is clicked {ratio:.2f} times [{low:.2f}, "
-            "{high:.2f}] as often after a click above it (p {p_value:.1g}; {share:.0%} of the "
-            "impressions below the top have one). The likely cause is that people differ in how "
-            "much they click or how far they read. The curve is their mean and can still be "
-            "right; with a column that separates them (device, for example) as the context, each "
-            "group gets its own curve.",
+            _AFTER_CLICK + "differ in how much they click or how far they read. The curve is their "
+            "mean and can still be right; with a column that separates them (device, for example) "
+            "as the context, each group gets its own curve.",
         ),
         warning(
             "reading.context",
             "People with {column} {about:r} read to another depth than others: relative to "
             "position 1, they click the same documents {ratio:.2f} times [{low:.2f}, {high:.2f}] "
-            "as often at position {position} (p {p_value:.1g}). One curve is the mean of both "
-            "and is right only where they see the same lists. {estimator:method} estimates one "
-            "curve per context.",
+            "as often at position {position} (p {p_value:.1g}). One curve is the mean of both and "
+            "is right only where they see the same lists. {estimator:method} estimates one curve "
+            "per context.",
         ),
     )
 }
@@ -189,6 +187,7 @@ MOST_KINDS = 5  # of rankers or of a context that are compared with the others, 
 REACH = 0.9  # of the clicks stand above the position that effects are told for
 
 Question = Literal["clicks-above", "time", "ranker", "context", "relevance", "features"]
+Detail = Literal["level", "slope", "spread"]
 
 
 @dataclass(frozen=True)
@@ -218,7 +217,7 @@ class ReadingTest:
     adjusted: float = float("nan")
     about: str = ""
     column: str = ""
-    detail: Literal["level", "slope", "spread"] = "level"
+    detail: Detail = "level"
     position: int = 0
     share: float = 0.0
     trust_p: float | None = None
@@ -350,12 +349,8 @@ class ReadingTests:
         facts = (each.fact for each in self.failed if each.question not in known)
         return next((fact for fact in facts if fact.severity == "serious"), None)
 
-    def rows(self) -> list[tuple[str, str, str]]:
-        """Cells of a table: what is compared, the ratio with its interval, the adjusted p-value."""
-        return [row for row, _ in self.named()]
-
     def named(self) -> Iterator[tuple[tuple[str, str, str], ReadingTest]]:
-        """Each row with its test."""
+        """Each test with its row: what is compared, the ratio with its interval, the p-value."""
         for each in self.tests:
             ends = f"[{each.low:.2f}, {each.high:.2f}]"
             yield (each.name, f"{each.ratio:.2f} {ends}", f"{each.adjusted:.2g}"), each
@@ -462,10 +457,9 @@ def _features(log: ClickLog, level: float, reach: int) -> Iterator[ReadingTest]:
 def _fall(
     found: FallScore | None, question: Question, level: float, reach: int
 ) -> Iterator[ReadingTest]:
-    score = None if found is None else found.at(0.0)
-    if found is not None and score is not None and score.is_possible:
-        test = _test(score, question, found.told(level, reach))
-        yield replace(test, detail="slope", position=reach)
+    if found is not None:
+        told = partial(found.told, level, reach)
+        yield from _test(found.at(0.0), question, told, "slope", reach)
 
 
 def _clicks_above(log: ClickLog, level: float) -> Iterator[ReadingTest]:
@@ -485,7 +479,8 @@ def _time(log: ClickLog, level: float, reach: int) -> Iterator[ReadingTest]:
     if log.time is None:
         return
     cells = grouped_cells(log, later_half(log).astype(np.int64)[ragged.list_of_row(log.indptr)])
-    yield from _least([*_slope(cells, "time", level, reach), *_spread(cells, "time", level)])
+    spread = _test(cells.spread(), "time", partial(cells.told_spread, level), "spread")
+    yield from _least([*_slope(cells, "time", level, reach), *spread])
 
 
 def _ranker(log: ClickLog, level: float, reach: int) -> Iterator[ReadingTest]:
@@ -556,33 +551,31 @@ def grouped_cells(log: ClickLog, kind: IntArray) -> ScoreCells:
 
 
 def _level(cells: ScoreCells, question: Question, level: float) -> Iterator[ReadingTest]:
-    score = cells.level()
-    if score.is_possible:
-        yield _test(score, question, cells.told_level(level))
+    yield from _test(cells.level(), question, partial(cells.told_level, level))
 
 
 def _slope(
     cells: ScoreCells, question: Question, level: float, reach: int
 ) -> Iterator[ReadingTest]:
-    score = cells.slope()
+    told = partial(cells.told_slope, level, reach)
+    yield from _test(cells.slope(), question, told, "slope", reach)
+
+
+def _test(
+    score: Score,
+    question: Question,
+    told: Callable[[], tuple[float, float, float]],
+    detail: Detail = "level",
+    position: int = 0,
+) -> Iterator[ReadingTest]:
+    """The test of a score, with the ratio that is told of it, where two queries tell something."""
     if score.is_possible:
-        test = _test(score, question, cells.told_slope(level, reach))
-        yield replace(test, detail="slope", position=reach)
-
-
-def _spread(cells: ScoreCells, question: Question, level: float) -> Iterator[ReadingTest]:
-    score = cells.spread()
-    if score.is_possible:
-        test = _test(score, question, cells.told_spread(level))
-        yield replace(test, detail="spread", p_value=score.p_above)
-
-
-def _test(score: Score, question: Question, ratio: tuple[float, float, float]) -> ReadingTest:
-    value, low, high = ratio
-    high = high if high < FARTHEST else np.inf
-    return ReadingTest(
-        question, value, low, high, p_value=score.p_value, effective_queries=score.effective_queries
-    )
+        value, low, high = told()
+        yield ReadingTest(
+            question, value, low, high if high < FARTHEST else np.inf,
+            p_value=score.p_above if detail == "spread" else score.p_value,
+            effective_queries=score.effective_queries, detail=detail, position=position,
+        )  # fmt: skip
 
 
 def _least(tests: list[ReadingTest]) -> Iterator[ReadingTest]:

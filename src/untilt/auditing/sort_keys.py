@@ -30,6 +30,7 @@ from untilt.auditing.leaks import (
     Leak,
     some_queries,
 )
+from untilt.auditing.variation import ranker_of_list
 from untilt.bias.experiments.assignment import baseline_lists
 from untilt.data.clicklog import ClickLog
 from untilt.errors import OptionError, did_you_mean
@@ -156,19 +157,19 @@ class _Lists:
     def of(cls, log: ClickLog) -> "_Lists":
         """Lists of production; all lists where there are experiments only."""
         production, n_rankers = baseline_lists(log), max(1, len(log.ranker_names))
-        share = sum_by(_ranker(log), log.sessions * production, n_rankers)
+        share = sum_by(ranker_of_list(log), log.sessions * production, n_rankers)
         documents = np.bincount(log.doc_query, minlength=log.n_queries)
         part = log.take(production & some_queries(documents, IN_LISTS)[log.query])
         part = part._with(
             label=np.zeros(len(part.document)), extra_labels={}, context={}, person=None, time=None
         ).collapse()  # lists are equal whatever was clicked
-        group = part.query * np.int64(n_rankers) + _ranker(part)
+        group = part.query * np.int64(n_rankers) + ranker_of_list(part)
         some_order = ragged.sums_by_list(
             part.indptr, part.document.astype(np.int64) * part.position
         )  # whatever the order of the lists
         order = np.lexsort((some_order, -part.sessions, group))
         part = part.take(order[np.diff(group[order], prepend=-1) > 0])
-        return cls(part, _ranker(part), share / share.sum())
+        return cls(part, ranker_of_list(part), share / share.sum())
 
     def key(self, name: str, index: int, *, given: bool) -> SortKey | None:
         """What one feature is; None where it sorts nothing."""
@@ -192,10 +193,6 @@ class _Lists:
 
     def _sums(self, values: AnyArray) -> FloatArray:
         return sum_by(self.ranker, values, len(self.share))
-
-
-def _ranker(log: ClickLog) -> IntArray:
-    return np.zeros(log.n_lists, dtype=np.int64) if log.ranker is None else log.ranker
 
 
 @dataclass(frozen=True, eq=False)

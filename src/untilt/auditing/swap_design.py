@@ -34,7 +34,7 @@ curve harvested from the log, or a guess.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -42,7 +42,7 @@ import numpy.typing as npt
 from scipy import special
 
 from untilt._core import ragged
-from untilt._core.arrays import BoolArray, FloatArray, IntArray
+from untilt._core.arrays import FloatArray, IntArray
 from untilt._core.portable import Portable
 from untilt._core.random import generator
 from untilt._core.statistics import normal_quantile
@@ -290,51 +290,78 @@ def allocation(design: Design, traffic: Traffic, theta: FloatArray) -> FloatArra
     return (need / reach) / (need / reach).sum()
 
 
-def log_variance(
-    design: Design,
-    traffic: Traffic,
-    theta: FloatArray,
-    drawn: FloatArray,
-    *,
-    share: float,
-    sessions: float,
-) -> FloatArray:
-    """(K,) variance of log theta_k / theta_1 after so many sessions."""
-    untouched, swapped = variance_parts(
-        design, traffic, theta, drawn, share=share, sessions=sessions
-    )
-    return untouched + design.path**2 @ swapped
+N_DRAWS = 2000  # of whole experiments: a probability of 0.9 is known to within 0.7 points
 
 
-def variance_parts(
-    design: Design,
-    traffic: Traffic,
-    theta: FloatArray,
-    drawn: FloatArray,
-    *,
-    share: float,
-    sessions: float,
-) -> tuple[FloatArray, FloatArray]:
-    """(K,) variance that untouched sessions leave at each position, (pairs,) swapped ones of each.
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """Swaps of a design in traffic, under a curve.
 
     A session draws pair p with probability share * drawn[p], and shows it where its list reaches
     that far.
     """
-    noise, rate = click_noise(traffic, theta), moved_rate(traffic, theta)
-    reach = traffic.reach * sessions
-    untouched = reach[:, None] - _touched(design, reach, share * drawn)
-    usual, swapped = np.zeros((len(design.pairs), traffic.depth)), np.zeros(len(design.pairs))
-    for p, (a, b) in enumerate(design.pairs):
-        i, j = a - 1, b - 1
-        s, n = share * drawn[p] * reach[j], untouched[j, [i, j]]
-        w = s * n / (s + n)
-        # Of the weight a share e is left, and so of the squares that noise is multiplied by.
-        e = np.array([traffic.repeated(s + n_usual) for n_usual in n])
-        above, below = (e * w) @ rate[[i, j], i], (e * w) @ rate[[i, j], j]
-        usual[p, i], usual[p, j] = np.sqrt(e) * w * [-1 / above, 1 / below]
-        swapped[p] = e * w**2 @ [noise[i, j] / below**2, noise[j, i] / above**2] / s
-    # Untouched positions are part of several pairs, so their parts are added before squaring.
-    return (design.path @ usual) ** 2 @ (np.diag(noise) / np.diag(untouched)), swapped
+
+    design: Design
+    traffic: Traffic
+    theta: FloatArray
+    drawn: FloatArray
+    share: float
+
+    def log_variance(self, sessions: float) -> FloatArray:
+        """(K,) variance of log theta_k / theta_1 after so many sessions."""
+        untouched, swapped = self.variance_parts(sessions)
+        return untouched + self.design.path**2 @ swapped
+
+    def variance_parts(self, sessions: float) -> tuple[FloatArray, FloatArray]:
+        """(K,) variance that untouched sessions leave, (pairs,) swapped ones of each pair."""
+        design, traffic, theta = self.design, self.traffic, self.theta
+        noise, rate = click_noise(traffic, theta), moved_rate(traffic, theta)
+        reach = traffic.reach * sessions
+        untouched = reach[:, None] - _touched(design, reach, self.share * self.drawn)
+        usual, swapped = np.zeros((len(design.pairs), traffic.depth)), np.zeros(len(design.pairs))
+        for p, (a, b) in enumerate(design.pairs):
+            i, j = a - 1, b - 1
+            s, n = self.share * self.drawn[p] * reach[j], untouched[j, [i, j]]
+            w = s * n / (s + n)
+            # Of the weight a share e is left, and so of the squares that noise is multiplied by.
+            e = np.array([traffic.repeated(s + n_usual) for n_usual in n])
+            above, below = (e * w) @ rate[[i, j], i], (e * w) @ rate[[i, j], j]
+            usual[p, i], usual[p, j] = np.sqrt(e) * w * [-1 / above, 1 / below]
+            swapped[p] = e * w**2 @ [noise[i, j] / below**2, noise[j, i] / above**2] / s
+        # Untouched positions are part of several pairs, so their parts are added before squaring.
+        return (design.path @ usual) ** 2 @ (np.diag(noise) / np.diag(untouched)), swapped
+
+    def probability_within(self, width: float, sessions: float, *, level: float) -> float:
+        """Of all intervals being no wider than this after so many sessions.
+
+        Drawn with the same random numbers whatever the size of the experiment.
+        """
+        traffic, path = self.traffic, self.design.path
+        untouched, swapped = self.variance_parts(sessions)
+        lower = np.array([pair[1] for pair in self.design.pairs])
+        rate = np.broadcast_to(traffic.rate_variance, traffic.depth)[lower - 1]
+        degrees = np.maximum(self._effective_queries(sessions) - 1, 1.0)
+        rng = generator(0)
+        u = rng.normal(size=(N_DRAWS, len(lower)))
+        by_session = swapped * np.exp(-u * np.sqrt(swapped + rate))
+        sessions_error = np.sqrt(untouched + by_session @ path.T**2)
+        # (draws, K, pairs): the paths of positions, each pair with its error.
+        steps = path[None] * np.sqrt(by_session)[:, None, :]
+        spread = np.sum((steps @ _wishart_roots(rng, degrees)) ** 2, axis=2)
+        clustered = np.sqrt(untouched + spread)
+        # The degrees of freedom of a position are those of its worst pair, as nearly as matters.
+        on_path = np.where(path != 0, degrees, np.inf).min(axis=1)
+        known, normal = np.isfinite(on_path), normal_quantile(level)
+        t = special.stdtrit(np.where(known, on_path, 1.0), 0.5 + level / 2)
+        by_query, by_sessions = np.where(known, t, normal) * clustered, normal * sessions_error
+        half = np.where(clustered > sessions_error, by_query, by_sessions)
+        return float(np.mean(np.all(2 * np.sinh(half) <= width, axis=1)))
+
+    def _effective_queries(self, sessions: float) -> FloatArray:
+        traffic, drawn = self.traffic, (self.share * self.drawn).tolist()
+        pairs = zip(self.design.pairs, drawn, strict=True)
+        shown = ((sessions * p * float(traffic.reach[b - 1]), b) for (_, b), p in pairs)
+        return np.array([traffic.effective_queries(n, lower) for n, lower in shown])
 
 
 def _touched(design: Design, reach: FloatArray, probability: FloatArray) -> FloatArray:
@@ -351,70 +378,6 @@ def _swap_variance(pair: tuple[int, int], traffic: Traffic, theta: FloatArray) -
     noise, rate = click_noise(traffic, theta), moved_rate(traffic, theta)
     above, below = rate[i, i] + rate[j, i], rate[i, j] + rate[j, j]
     return float(noise[i, j] / below**2 + noise[j, i] / above**2)
-
-
-N_DRAWS = 2000  # of whole experiments: a probability of 0.9 is known to within 0.7 points
-Parts = Callable[[float], tuple[FloatArray, FloatArray]]
-
-
-@dataclass(frozen=True, eq=False)
-class Widths:
-    """Widths that an experiment may have, drawn with the same random numbers whatever its size.
-
-    design, traffic : of the plan
-    parts : sessions -> what untouched and swapped sessions leave, as `variance_parts`
-    probability : (pairs,) of a session to be drawn for each pair
-    level : of the intervals
-    """
-
-    design: Design
-    traffic: Traffic
-    parts: Parts
-    probability: FloatArray
-    level: float
-
-    def probability_within(self, width: float, sessions: float) -> float:
-        """Of all intervals being no wider than this after so many sessions."""
-        return float(np.mean(self._within(width, sessions)))
-
-    def _within(self, width: float, sessions: float) -> BoolArray:
-        untouched, swapped = self.parts(sessions)
-        lower = np.array([pair[1] for pair in self.design.pairs])
-        rate = np.broadcast_to(self.traffic.rate_variance, self.traffic.depth)[lower - 1]
-        degrees = np.maximum(self._effective(sessions) - 1, 1.0)
-        rng = generator(0)
-        u = rng.normal(size=(N_DRAWS, len(lower)))
-        by_session = swapped * np.exp(-u * np.sqrt(swapped + rate))
-        path = self.design.path
-        sessions_error = np.sqrt(untouched + by_session @ path.T**2)
-        # (draws, K, pairs): the paths of positions, each pair with its error.
-        steps = path[None] * np.sqrt(by_session)[:, None, :]
-        spread = np.sum((steps @ _wishart_roots(rng, degrees)) ** 2, axis=2)
-        clustered = np.sqrt(untouched + spread)
-        # The degrees of freedom of a position are those of its worst pair, as nearly as matters.
-        on_path = np.where(path != 0, degrees, np.inf).min(axis=1)
-        student = np.where(
-            np.isfinite(on_path),
-            special.stdtrit(np.where(np.isfinite(on_path), on_path, 1.0), 0.5 + self.level / 2),
-            normal_quantile(self.level),
-        )
-        half = np.where(
-            clustered > sessions_error,
-            student * clustered,
-            normal_quantile(self.level) * sessions_error,
-        )
-        return np.all(2 * np.sinh(half) <= width, axis=1)
-
-    def _effective(self, sessions: float) -> FloatArray:
-        drawn = zip(self.design.pairs, self.probability.tolist(), strict=True)
-        return np.array(
-            [
-                self.traffic.effective_queries(
-                    sessions * chance * float(self.traffic.reach[lower - 1]), lower
-                )
-                for (_, lower), chance in drawn
-            ]
-        )
 
 
 def _wishart_roots(rng: np.random.Generator, degrees: FloatArray) -> FloatArray:

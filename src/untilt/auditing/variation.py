@@ -176,14 +176,15 @@ def variation_of(
     )
 
 
-def _ranker(log: ClickLog) -> IntArray:
+def ranker_of_list(log: ClickLog) -> IntArray:
+    """(lists,) number of the ranker; 0 where the log names none."""
     return np.zeros(log.n_lists, dtype=np.int64) if log.ranker is None else log.ranker
 
 
 def _mean_squares(log: ClickLog) -> tuple[float, float]:
     """Mean squares of positions within (document, ranker), and within document."""
-    by_ranker = log.document.astype(np.int64) * (int(_ranker(log).max(initial=0)) + 1)
-    by_ranker += np.repeat(_ranker(log), ragged.lengths(log.indptr))
+    by_ranker = log.document.astype(np.int64) * (int(ranker_of_list(log).max(initial=0)) + 1)
+    by_ranker += np.repeat(ranker_of_list(log), ragged.lengths(log.indptr))
     k, n = log.position.astype(float), log.row_count.astype(float)
     squares = []
     for owner in (np.unique(by_ranker, return_inverse=True)[1], log.document):
@@ -196,8 +197,9 @@ def _mean_squares(log: ClickLog) -> tuple[float, float]:
 
 def _repeated(log: ClickLog) -> tuple[float, bool]:
     """R over lists that are cut to the shortest of their query and ranker; whether any was cut."""
-    group = np.unique(log.query * np.int64(_ranker(log).max(initial=0) + 1) + _ranker(log),
-                      return_inverse=True)[1]  # fmt: skip
+    ranker = ranker_of_list(log)
+    group = log.query * np.int64(ranker.max(initial=0) + 1) + ranker
+    group = np.unique(group, return_inverse=True)[1]
     length = ragged.lengths(log.indptr)
     shortest = np.full(int(group.max(initial=0)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(shortest, group, length)
@@ -213,8 +215,8 @@ def _repeated(log: ClickLog) -> tuple[float, bool]:
 
 def _is_balanced(log: ClickLog) -> bool:
     """Whether the traffic of queries is shared alike: chi-square, and Cramer's V without noise."""
-    n_rankers = int(_ranker(log).max(initial=0)) + 1
-    cell = log.query * np.int64(n_rankers) + _ranker(log)
+    n_rankers = int(ranker_of_list(log).max(initial=0)) + 1
+    cell = log.query * np.int64(n_rankers) + ranker_of_list(log)
     table = sum_by(cell, log.sessions.astype(float), log.n_queries * n_rankers)
     table = table.reshape(log.n_queries, n_rankers)
     table = table[:, table.sum(axis=0) > 0]
@@ -239,7 +241,7 @@ def _levels(log: ClickLog) -> IntArray:
         key = left_out
     else:
         key = log.position[log.indptr[:-1]].astype(np.int64) - 1
-    _, level = np.unique(np.stack([_ranker(log), key]), axis=1, return_inverse=True)
+    _, level = np.unique(np.stack([ranker_of_list(log), key]), axis=1, return_inverse=True)
     sessions = sum_by(level.ravel(), log.sessions)
     rank = np.argsort(np.argsort(-sessions, kind="stable"))
     return np.minimum(rank, MOST_LEVELS)[level.ravel()]

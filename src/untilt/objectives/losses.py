@@ -65,6 +65,7 @@ else; log(1 + x) is concave, so that with theta_j it is no less than that.
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numba as nb
 import numpy as np
@@ -72,7 +73,7 @@ import numpy as np
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray, sum_by
 from untilt._core.ascent import short_steps
-from untilt._core.threads import Share, parallel_kernel
+from untilt._core.threads import ParallelKernel, Share, parallel_kernel
 from untilt.data.counts import PositionCounts
 from untilt.data.slates import Slates
 from untilt.errors import OptionError
@@ -152,6 +153,17 @@ class PbmLikelihood:
         return score
 
 
+def _summed(
+    kernel: ParallelKernel, lists: Slates, scores: FloatArray, *more: Any
+) -> tuple[float, FloatArray]:
+    """A loss over lists and its gradient by document, by a kernel that goes through them."""
+    blocks = lists.blocks(ragged.lengths(lists.indptr))
+    gradient, losses = np.zeros(lists.n_documents), np.zeros(len(blocks) - 1)
+    s = np.ascontiguousarray(scores, dtype=np.float64)
+    kernel(len(losses), s, blocks, lists.indptr, lists.document, *more, gradient, losses)
+    return float(losses.sum()), gradient
+
+
 def sigmoid(x: FloatArray) -> FloatArray:
     """1 / (1 + exp(-x)) without overflow."""
     return 0.5 * (1 + np.tanh(0.5 * np.asarray(x, dtype=float)))
@@ -224,14 +236,10 @@ class SidedListwise:
     def evaluate(self, scores: FloatArray) -> tuple[float, FloatArray]:
         """The loss and its gradient, one entry per document."""
         lists = self.lists
-        blocks = lists.blocks(np.diff(lists.indptr))
-        gradient, losses = np.zeros(lists.n_documents), np.zeros(len(blocks) - 1)
-        _list_pass(
-            len(losses), np.ascontiguousarray(scores, dtype=np.float64), blocks, lists.indptr,
-            lists.document, lists.position_index, lists.count.astype(np.float64), self.clicked,
-            self.up, np.log(self.down), gradient, losses,
+        return _summed(
+            _list_pass, lists, scores, lists.position_index, lists.count.astype(np.float64),
+            self.clicked, self.up, np.log(self.down),
         )  # fmt: skip
-        return float(losses.sum()), gradient
 
 
 @parallel_kernel()
@@ -296,16 +304,10 @@ class SortedHinge:
 
     def evaluate(self, scores: FloatArray) -> tuple[float, FloatArray]:
         """The loss and its gradient, one entry per document."""
-        slates = self.slates
-        blocks = slates.blocks(ragged.lengths(slates.indptr))
-        gradient, losses = np.zeros(slates.n_documents), np.zeros(len(blocks) - 1)
-        _sorted_pass(
-            len(losses), np.ascontiguousarray(scores, dtype=np.float64), blocks, slates.indptr,
-            slates.document,
-            self.strength, self.up, self.down, self.wins, self.loses, self.against_self,
-            gradient, losses,
+        return _summed(
+            _sorted_pass, self.slates, scores, self.strength, self.up, self.down, self.wins,
+            self.loses, self.against_self,
         )  # fmt: skip
-        return float(losses.sum()), gradient
 
 
 def hinge_against_all(slates: RowSlates) -> SortedHinge:
@@ -381,14 +383,7 @@ class DcgBound:
 
     def evaluate(self, scores: FloatArray) -> tuple[float, FloatArray]:
         """The bound and its gradient, one entry per document."""
-        slates = self.slates
-        blocks = slates.row_blocks
-        gradient, values = np.zeros(slates.n_documents), np.zeros(len(blocks) - 1)
-        _bound_pass(
-            len(values), np.ascontiguousarray(scores, dtype=np.float64), blocks, slates.indptr,
-            slates.document, slates.weight, float(self.sigma), gradient, values,
-        )  # fmt: skip
-        return float(values.sum()), gradient
+        return _summed(_bound_pass, self.slates, scores, self.slates.weight, float(self.sigma))
 
     @property
     def best(self) -> float:

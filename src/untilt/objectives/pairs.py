@@ -68,7 +68,7 @@ class PairObjective:
     table: FloatArray | None = None
 
     def __post_init__(self) -> None:
-        check_metric(self.metric)
+        check_choice("metric", self.metric, tuple(DELTAS))
         check_pass(self.loss, self.sigma, self.truncation)
 
     def with_table(self, table: FloatArray, offset: FloatArray | None = None) -> "PairObjective":
@@ -246,28 +246,22 @@ class MapObjective:
         self, scores: FloatArray, table: FloatArray | None = None, *, want_loss: bool = False
     ) -> PairPass:
         """One pass at these scores (one per document)."""
-        no_table = np.zeros((len(self.slates.pair_blocks) - 1, 1, 1))
         table = table if self.table is None else self.table
-        return self._pass(scores, table, no_table, want_loss=want_loss, want_S=False)
+        return self._pass(scores, table, None, want_loss=want_loss)
 
     def losses_by_position(self, scores: FloatArray) -> FloatArray:
         """S[k, l] of a pass without a table."""
         S = empty_table(len(self.slates.pair_blocks), max(1, self.slates.depth))
-        self._pass(scores, None, S, want_loss=False, want_S=True)
+        self._pass(scores, None, S, want_loss=False)
         total: FloatArray = S.sum(axis=0)
         return total
 
     def _pass(
-        self,
-        scores: FloatArray,
-        table: FloatArray | None,
-        S: FloatArray,
-        *,
-        want_loss: bool,
-        want_S: bool,
+        self, scores: FloatArray, table: FloatArray | None, S: FloatArray | None, *, want_loss: bool
     ) -> PairPass:
-        slates = self.slates
+        slates, want_S = self.slates, S is not None
         gradient, hessian, losses = empty_sums(slates)
+        S = np.zeros((len(losses), 1, 1)) if S is None else S
         _sum_slopes(
             len(losses), np.ascontiguousarray(scores, dtype=np.float64), slates.pair_blocks,
             slates.indptr, slates.document, slates.position_index, slates.gain, slates.scale,
@@ -303,11 +297,6 @@ def rank_discounts(metric: str, indptr: IntArray) -> FloatArray:
     rank = np.arange(int(ragged.lengths(indptr).max(initial=0)), dtype=float)
     kind = DELTAS[metric]
     return np.zeros(0) if kind == 0 else 1 / np.log2(rank + 2) if kind == 1 else rank
-
-
-def check_metric(metric: str) -> None:
-    """Raise unless pairs can be weighed by this metric."""
-    check_choice("metric", metric, tuple(DELTAS))
 
 
 def check_pass(loss: str, sigma: float, truncation: int | None) -> None:

@@ -424,11 +424,8 @@ def sides_of(weighting: Weighting, lists: TrainingLists) -> tuple[FloatArray, Fl
             f"{weighting!r} belongs to a pair of positions. Use ut.IPS(bias), ut.PRS(bias, "
             "⟦clip=0.1⟧, clip_of='clicked'), or a loss of pairs."
         )
-    if not lists.judged and not np.all((lists.label == 0) | (lists.label == 1)):
-        raise OptionError(
-            "a loss by document or by list is about clicks, but the labels are not 0/1. Use a loss "
-            "of pairs, or ⟦log.with_label(...) with a click column|--label NAME⟧."
-        )
+    if not lists.judged:
+        check_clicks(lists, "a loss by document or by list", "a loss of pairs")
     if not lists.label.any():
         raise nothing_to_learn()
     return sides
@@ -484,11 +481,7 @@ def validation_bias(bias: BiasLike | None, weighting: object, data: object) -> B
 
 def click_counts(lists: TrainingLists, query_weight: str | None = None) -> PositionCounts:
     """Clicks and impressions by (document, position); in sessions, or in weighted ones."""
-    if not np.all((lists.label == 0) | (lists.label == 1)):
-        raise OptionError(
-            "this objective models clicks, but the log's label is not 0/1. Use objective='lambda', "
-            "or ⟦log.with_label(...) with a click column|--label NAME⟧."
-        )
+    check_clicks(lists, "this objective", "objective='lambda'")
     weight = lists.count if query_weight is None else lists.list_weights(query_weight)
     return counts_from_rows(
         lists.document,
@@ -498,6 +491,15 @@ def click_counts(lists: TrainingLists, query_weight: str | None = None) -> Posit
         lists.n_documents,
         lists.depth,
     )
+
+
+def check_clicks(lists: TrainingLists, what: str, instead: str) -> None:
+    """Raise unless labels are 0 or 1, for what models clicks."""
+    if not np.all((lists.label == 0) | (lists.label == 1)):
+        raise OptionError(
+            f"{what} models clicks, but the log's label is not 0/1. Use {instead}, or "
+            "⟦log.with_label(...) with a click column|--label NAME⟧."
+        )
 
 
 def grade_shares(label: FloatArray) -> FloatArray:
@@ -518,12 +520,17 @@ def judged_counts(lists: TrainingLists) -> PositionCounts:
 def affine_curves(bias: BiasLike | None, depth: int) -> tuple[FloatArray, FloatArray]:
     """(alpha, beta) of a bias at positions 1..depth."""
     if bias is None:
-        raise OptionError(
-            "this objective needs the position bias: give ⟦bias=...⟧, for instance an "
-            "estimate (⟦ut.AllPairs().fit(log).bias_|that of `untilt bias LOG --out "
-            "bias.json`⟧) or a curve (⟦ut.PowerLaw(1.0)|power-law:1.0⟧)."
-        )
+        raise needs_bias("this objective")
     return curves_at(bias, depth)
+
+
+def needs_bias(what: str) -> OptionError:
+    """The error for a loss that cannot do without a curve."""
+    return OptionError(
+        f"{what} needs the position bias: give ⟦bias=...⟧, for instance an estimate "
+        "(⟦ut.AllPairs().fit(log).bias_|that of `untilt bias LOG --out bias.json`⟧) or a curve "
+        "(⟦ut.PowerLaw(1.0)|power-law:1.0⟧)."
+    )
 
 
 def curves_at(bias: BiasLike | None, depth: int) -> tuple[FloatArray, FloatArray]:
@@ -532,6 +539,15 @@ def curves_at(bias: BiasLike | None, depth: int) -> tuple[FloatArray, FloatArray
         return np.ones(depth), np.zeros(depth)
     alpha, beta = as_position_bias(bias, depth).affine()
     return alpha[:depth], beta[:depth]
+
+
+def needs_rows(what: str, weighting: Weighting, instead: str) -> OptionError:
+    """The error for weights that do not depend on the clicked position alone."""
+    return OptionError(
+        f"{what} weighs each click by its own position. The weights of {type(weighting).__name__} "
+        "depend on the other document too, or can be negative. Use ut.IPS(bias), "
+        f"ut.ExaminationWeights(form='inverse') or {instead}."
+    )
 
 
 def no_feature_varies(lists: TrainingLists) -> OptionError:

@@ -39,19 +39,14 @@ from untilt.report.step_results import Verdict, verdict_of
 if TYPE_CHECKING:
     from untilt.views import Section
 
-TRY_WITHIN_LISTS_IF_RIGHT = serious(
-    "run.try-within-lists",
-    "Try it on a share of the traffic, if the examination curve is right: let it reorder what "
-    "the old ranker shows. Do not let it rank all candidates yet: documents never shown would "
-    "fill {share:.0%} of its top {top} places.",
+_TRY = "Try it on a share of the traffic"
+_IF_RIGHT = ", if the examination curve is right"
+_WITHIN_LISTS = (
+    ": let it reorder what the old ranker shows. Do not let it rank all candidates yet: documents "
+    "never shown would fill {share:.0%} of its top {top} places."
 )
-
-TRY_WITHIN_LISTS = serious(
-    "run.try-within-lists",
-    "Try it on a share of the traffic: let it reorder what the old ranker shows. Do not let it "
-    "rank all candidates yet: documents never shown would fill {share:.0%} of its top {top} "
-    "places.",
-)
+TRY_WITHIN_LISTS = serious("run.try-within-lists", _TRY + _WITHIN_LISTS)
+TRY_WITHIN_LISTS_IF_RIGHT = serious("run.try-within-lists", _TRY + _IF_RIGHT + _WITHIN_LISTS)
 
 IF_WITHIN_LISTS = serious("run.if-within-lists", "if it only reorders documents that were shown")()
 
@@ -59,13 +54,11 @@ IF_UNSHOWN_WORTHLESS = serious(
     "run.if-unshown-worthless", "if documents never shown are worth nothing"
 )()
 
-TRY_IF_CURVE_RIGHT = note(
-    "run.try-if-curve-right", "Try it on a share of the traffic, if the examination curve is right."
-)()
+TRY_IF_CURVE_RIGHT = note("run.try-if-curve-right", _TRY + _IF_RIGHT + ".")()
 
 KEEP = note("run.keep-order", "Keep the {shown}.")
 
-TRY_IT = note("run.try-it", "Try it on a share of the traffic.")()
+TRY_IT = note("run.try-it", _TRY + ".")()
 
 SAME_ORDER = note(
     "run.same-order",

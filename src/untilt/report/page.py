@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from untilt._core.words import (
     count_of,
@@ -118,11 +118,6 @@ def answer_section(data: Decision) -> Section:
         notes=(phrase("On the command line: `{command}`", command=command),) if command else (),
         cautions=answer.reasons,
     )
-
-
-def figures_of(data: Decision) -> tuple[Figure, ...]:
-    """Every chart of the page."""
-    return tuple(figure for section in sections_of(data) for figure in section.figures)
 
 
 def _effective_queries(part: HeldOut) -> tuple[Tile, ...]:
@@ -475,8 +470,3 @@ def _file(name: str) -> str:
 @cache
 def _library() -> str:
     return inline_library()
-
-
-def chart_specs(data: Decision) -> dict[str, dict[str, Any]]:
-    """Name -> Vega-Lite specification of each chart on the page."""
-    return {figure.name: figure.spec for figure in figures_of(data)}

@@ -58,7 +58,7 @@ def position_section(data: Decision) -> Section | None:
         "Clicks and examination by position",
         paragraphs=(paragraph,) if paragraph else (),
         figures=tuple(figures),
-        notes=tuple(each for each in _where_from(used) if each),
+        notes=_where_from(used),
     )
 
 
@@ -83,7 +83,7 @@ def _grid_section(audit: Audit | None, used: UsedBias, grid: Grid) -> Section:
         "Clicks and examination by cell",
         paragraphs=(f"{fall} {_how_known(used)}".strip(),),
         figures=tuple(figures),
-        notes=tuple(each for each in _where_from(used) if each),
+        notes=_where_from(used),
     )
 
 
@@ -113,8 +113,9 @@ def _grid_figure(
     return Figure(name, title, draw, description, table, caption)
 
 
-def _where_from(used: UsedBias | None) -> tuple[Fact | None, ...]:
-    return () if used is None else (used.why, used.context, used.sessions)
+def _where_from(used: UsedBias | None) -> tuple[Fact, ...]:
+    told = () if used is None else (used.why, used.context, used.sessions)
+    return tuple(each for each in told if each)
 
 
 def cut_of(audit: Audit | None) -> Fact | None:

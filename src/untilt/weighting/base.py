@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -10,20 +10,15 @@ from untilt._core.arrays import FloatArray
 from untilt.bias.curve import NO_INTERVAL_LEARNED, PositionBias
 from untilt.bias.given import BiasLike, as_examination, as_position_bias
 from untilt.data.clicklog import ClickLog
-from untilt.errors import OptionError, ShapeError
+from untilt.errors import OptionError, ShapeError, check_choice
 from untilt.facts import Fact, joined, note, warning
 
-NOT_CONSISTENT = warning(
-    "training.not-consistent",
-    "not consistent: of two equally relevant documents at positions {k} and {l} it prefers one by "
-    "{share:.1%} and so {order}",
+_PREFERS = (
+    " consistent: of two equally relevant documents at positions {k} and {l} it prefers one by "
+    "{share:.1%} and so {order}"
 )
-
-NEARLY_CONSISTENT = warning(
-    "training.nearly-consistent",
-    "nearly consistent: of two equally relevant documents at positions {k} and {l} it prefers one "
-    "by {share:.1%} and so {order}",
-)
+NOT_CONSISTENT = warning("training.not-consistent", "not" + _PREFERS)
+NEARLY_CONSISTENT = warning("training.nearly-consistent", "nearly" + _PREFERS)
 
 CONSISTENT = note(
     "training.consistent", "consistent: pairs are ordered by relevance at every pair of positions"
@@ -300,8 +295,7 @@ def _parts(
     W = np.asarray(table, dtype=float)
     if W.ndim != 2 or W.shape[0] != W.shape[1] or not len(W):
         raise ShapeError(f"a table of pair weights must be square. Got shape {W.shape} instead.")
-    if against not in ("unclicked", "all"):
-        raise OptionError(f"against must be 'unclicked' or 'all'. Got {against!r} instead.")
+    check_choice("against", against, get_args(Against))
     return W, np.zeros_like(W), against
 
 

@@ -82,10 +82,7 @@ class IPS(_FromBias):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_clip(self.clip)
-        if self.against not in ("unclicked", "all"):
-            raise OptionError(
-                f"against must be 'unclicked' or 'all'. Got {self.against!r} instead."
-            )
+        check_choice("against", self.against, get_args(base.Against))
 
     def table(self, depth: int) -> FloatArray:
         """1 / max(clip, theta_k) in each row."""
@@ -473,10 +470,7 @@ class ExaminationWeights(base.SessionWeighting):
     def __post_init__(self) -> None:
         check_choice("given", self.given, GIVEN)
         check_choice("form", self.form, FORMS)
-        if not 0 <= self.clip <= 1:
-            raise OptionError(
-                f"clip must lie between 0 and 1. Got {self.clip} instead; 0 is no clipping."
-            )
+        check_clip(self.clip)
         if isinstance(self.model, str):
             find("click model", self.model, what="model")
         elif not isinstance(self.model, ClickModel):

@@ -7,14 +7,15 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from untilt._core.arrays import FeatureArray, FloatArray
+from untilt._core.feature_table import refuse_cell
 from untilt._core.progress import track
 from untilt._core.restored import check_array
 from untilt.bias.curve import PositionBias
 from untilt.catalog import method
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
-from untilt.errors import OptionError, ShapeError, check_choice
-from untilt.facts import Fact, note, warning
+from untilt.errors import OptionError, check_choice
+from untilt.facts import Fact, note, phrase, warning
 from untilt.objectives.losses import DcgBound
 from untilt.objectives.pairs import PairObjective
 from untilt.rankers import learning_data
@@ -116,14 +117,11 @@ def centred_scores(features: FeatureArray, raw: FloatArray, mean: FloatArray) ->
 
 def check_finite(features: FeatureArray, names: tuple[str, ...]) -> None:
     """Raise where a feature is missing or infinite: a linear score would be too."""
-    if np.isfinite(features).all():
-        return
-    row, column = np.argwhere(~np.isfinite(features))[0]
-    raise ShapeError(
-        f"a linear ranker needs finite features. Got {features[row, column]} for "
-        f"feature {names[column]!r} in row {row}. Give missing values a number on "
-        "reading (⟦missing=0.0⟧), or use LambdaMART, which takes them."
+    fix = phrase(
+        "Give missing values a number on reading (⟦missing=0.0⟧), or use LambdaMART, which takes "
+        "them."
     )
+    refuse_cell(features, names, ~np.isfinite(features), fix, "a linear ranker")
 
 
 def _blocks(features: FeatureArray) -> Iterator[FloatArray]:
@@ -323,7 +321,7 @@ class LinearRanker(LinearModel):
         self, X: ScaledFeatures, lists: TrainingLists, weighting: JointWeighting
     ) -> tuple["_Descent", dict[str, Any]]:
         if self.loss == "dcg-bound":
-            raise _needs_rows(weighting)
+            raise learning_data.needs_rows("loss='dcg-bound'", weighting, "loss='logistic'")
         if self.loss != "logistic":
             learning_data.sides_of(weighting, lists)
         objective = self._pair_objective(lists, weighting)
@@ -407,7 +405,7 @@ def _dcg_loss(
     depth = max(1, lists.depth)
     W, offset = learning_data.row_weights(weighting, lists), weighting.offset(depth)
     if W is None:
-        raise _needs_rows(weighting)
+        raise learning_data.needs_rows("loss='dcg-bound'", weighting, "loss='logistic'")
     slates = learning_data.row_slates(
         lists,
         W,
@@ -427,11 +425,3 @@ def _divided(loss: Loss, total: float) -> Loss:
         return value / total, slope / total
 
     return at
-
-
-def _needs_rows(weighting: Weighting) -> OptionError:
-    return OptionError(
-        "loss='dcg-bound' weighs each click by its own position, but the pair weights of "
-        f"{type(weighting).__name__} depend on the other document's position too. Use "
-        "ut.IPS(bias), ut.ExaminationWeights(form='inverse') or loss='logistic'."
-    )

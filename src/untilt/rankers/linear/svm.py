@@ -15,10 +15,10 @@ from untilt.bias.curve import PositionBias
 from untilt.catalog import method, storable
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
-from untilt.errors import OptionError, ShapeError, check_choice
+from untilt.errors import OptionError, check_choice, check_share
 from untilt.metrics.metric import ARP, DCG
 from untilt.objectives import losses
-from untilt.objectives.pair_slates import PairSlates
+from untilt.objectives.pair_slates import PairSlates, RowSlates
 from untilt.objectives.pairs import PairObjective
 from untilt.rankers import learning_data
 from untilt.rankers.base import check_positive, check_rounds
@@ -26,6 +26,7 @@ from untilt.rankers.learning_data import TrainingLists
 from untilt.rankers.linear import linear
 from untilt.rankers.linear.cutting_plane import Planes, Solution, minimise
 from untilt.rankers.pooled import pooled_lists
+from untilt.rankers.validation import as_in_training
 from untilt.weighting.base import JointWeighting, Weighting, theta_up_to
 
 # The ranking SVM's optimisation problem: which pairs it sums over, and its solution for a C.
@@ -65,27 +66,23 @@ class SvmFit:
 class SvmProblem:
     """Solved for one C after another; cutting planes are good for any C and are kept between."""
 
+    ranker: "RankSVM"
     X: linear.ScaledFeatures
     lists: TrainingLists
     weighting: Weighting
     gain: str
-    query_weight: str
-    tolerance: float
-    max_iter: int
-    max_rounds: int
-    metric: str = "arp"
     _before: FloatArray | None = None
 
     @cached_property
     def positives(self) -> float:
         """n: clicks (documents with a label above 0), on the scale of the lists' weights."""
-        weight = self.lists.list_weights(self.query_weight)
+        weight = self.lists.list_weights(self.ranker.query_weight)
         clicks = ragged.sums_by_list(self.lists.indptr, (self.lists.label > 0).astype(float))
         return float(weight @ clicks)
 
     def solve(self, C: float) -> SvmFit:
         """The optimum for this C, to the tolerance; a local one where the metric is DCG."""
-        if self.metric == "dcg":
+        if self.ranker.metric == "dcg":
             return self._solve_dcg(C)
         if isinstance(self.weighting, JointWeighting):
             return self._solve_joint(C, self.weighting)
@@ -100,7 +97,7 @@ class SvmProblem:
     @cached_property
     def risk(self) -> HingeRisk:
         """The risk with the weighting's own table; what a joint one, and DCG, only start from."""
-        if self.metric == "dcg":
+        if self.ranker.metric == "dcg":
             return self._risk(self._dcg_bound.tangent(np.zeros(self.lists.n_documents)))
         lists, weighting = self._pooled
         depth = max(1, lists.depth)
@@ -111,10 +108,7 @@ class SvmProblem:
         if row_weight is None:
             return self._risk(losses.PairHinge.of(self._slates, table, offset))
         if weighting.against == "all":
-            rows = learning_data.row_slates(
-                lists, row_weight, gain=self.gain, query_weight=self.query_weight
-            )
-            return self._risk(losses.hinge_against_all(rows))
+            return self._risk(losses.hinge_against_all(self._rows(lists, row_weight)))
         packed = self._slates.start >= 0
         parts: list[losses.SortedHinge | losses.PairHinge] = []
         if packed.any():
@@ -136,15 +130,13 @@ class SvmProblem:
         depth = max(1, lists.depth)
         row_weight, offset = learning_data.row_weights(weighting, lists), weighting.offset(depth)
         if row_weight is None or offset is not None or self.weighting.joint:
-            raise OptionError(
-                "⟦metric='dcg'⟧ weighs each click by its own position. The weights of "
-                f"{type(self.weighting).__name__} depend on the other document too, or "
-                "can be negative. Use ut.IPS(bias), or ⟦metric='arp'⟧."
-            )
-        rows = learning_data.row_slates(
-            lists, row_weight, gain=self.gain, query_weight=self.query_weight
+            raise learning_data.needs_rows("⟦metric='dcg'⟧", self.weighting, "⟦metric='arp'⟧")
+        return losses.HingeDcgBound(self._rows(lists, row_weight))
+
+    def _rows(self, lists: TrainingLists, row_weight: FloatArray) -> RowSlates:
+        return learning_data.row_slates(
+            lists, row_weight, gain=self.gain, query_weight=self.ranker.query_weight
         )
-        return losses.HingeDcgBound(rows)
 
     @cached_property
     def _planes(self) -> Planes:
@@ -153,7 +145,7 @@ class SvmProblem:
     @cached_property
     def _slates(self) -> PairSlates:
         return learning_data.pair_slates(
-            *self._pooled, metric="none", gain=self.gain, query_weight=self.query_weight
+            *self._pooled, metric="none", gain=self.gain, query_weight=self.ranker.query_weight
         )
 
     def _risk(self, *parts: losses.SortedHinge | losses.PairHinge) -> HingeRisk:
@@ -171,17 +163,11 @@ class SvmProblem:
         C: float,
         planes: Planes | None,
         start: FloatArray | None,
-        *,
-        tolerance: float | None = None,
+        finer: float = 1.0,
     ) -> Solution:
+        tolerance, max_iter = finer * self.ranker.tolerance, self.ranker.max_iter
         return minimise(
-            self.X,
-            risk,
-            C,
-            tolerance=self.tolerance if tolerance is None else tolerance,
-            max_iter=self.max_iter,
-            planes=planes,
-            start=start,
+            self.X, risk, C, tolerance=tolerance, max_iter=max_iter, planes=planes, start=start
         )
 
     def _solve_dcg(self, C: float) -> SvmFit:
@@ -192,11 +178,11 @@ class SvmProblem:
             return 0.5 * float(w @ w) + C / self.positives * bound.loss(self.X.scores(w))
 
         steps, settled = [objective(w)], False
-        for _ in track(range(self.max_rounds), "convex-concave steps"):
-            solution = self._minimise(risk, C, None, w, tolerance=_FINER * self.tolerance)
+        for _ in track(range(self.ranker.max_rounds), "convex-concave steps"):
+            solution = self._minimise(risk, C, None, w, _FINER)
             w = solution.weights
             steps.append(objective(w))
-            settled = steps[-2] - steps[-1] <= self.tolerance * (steps[0] - steps[-1])
+            settled = steps[-2] - steps[-1] <= self.ranker.tolerance * (steps[0] - steps[-1])
             if settled:
                 break
             risk = self._risk(bound.tangent(self.X.scores(w)))
@@ -219,9 +205,9 @@ class SvmProblem:
         def by_position(solution: Solution) -> FloatArray:
             return plain.losses_by_position(self.X.scores(solution.weights))
 
-        learned = learning_data.learned_table(joint, self.lists, self.query_weight)
+        learned = learning_data.learned_table(joint, self.lists, self.ranker.query_weight)
         solution = linear.fit_in_turn(
-            learned, learn=learn, losses=by_position, max_rounds=self.max_rounds
+            learned, learn=learn, losses=by_position, max_rounds=self.ranker.max_rounds
         )
         status = linear.joint_status(learned)
         summary = {"joint": status, "joint_settled": learned.settled}
@@ -384,20 +370,10 @@ class RankSVM(linear.LinearModel):
         features = lists.features
         scaling = linear.Scaling.of(features) if self.scale else linear.Scaling.none(features)
         gain = learning_data.metric_gain if self._for_dcg else learning_data.pair_gain
-        return SvmProblem(
-            X=linear.ScaledFeatures(features, scaling),
-            lists=lists,
-            weighting=set_against(
-                learning_data.weighting_for(self.weighting, lists),
-                "all" if self._for_dcg else self.against,
-            ),
-            gain=gain(self.gain, lists),
-            query_weight=self.query_weight,
-            tolerance=self.tolerance,
-            max_iter=self.max_iter,
-            max_rounds=self.max_rounds,
-            metric=self.metric,
-        )
+        weighting = learning_data.weighting_for(self.weighting, lists)
+        weighting = set_against(weighting, "all" if self._for_dcg else self.against)
+        X = linear.ScaledFeatures(features, scaling)
+        return SvmProblem(self, X, lists, weighting, gain(self.gain, lists))
 
     @property
     def _for_dcg(self) -> bool:
@@ -419,11 +395,7 @@ class RankSVM(linear.LinearModel):
         check_positive("tolerance", self.tolerance)
         check_rounds("max_iter", self.max_iter)
         check_rounds("max_rounds", self.max_rounds)
-        if not 0 < self.validation_share < 1:
-            raise OptionError(
-                "validation_share must lie between 0 and 1. "
-                f"Got {self.validation_share!r} instead; 0.2 is usual."
-            )
+        check_share("validation_share", self.validation_share)
 
 
 def _finite_lists(data: ClickLog | JudgedLists, weighting: object) -> TrainingLists:
@@ -477,13 +449,10 @@ class _TrialJudge:
     """
 
     def __init__(self, problem: SvmProblem, valid: TrainingLists, weight: FloatArray) -> None:
-        if valid.features.shape[1] != problem.X.n_features:
-            raise ShapeError(
-                f"the validation data must have the {problem.X.n_features} features of the "
-                f"training data. Got {valid.features.shape[1]} instead."
-            )
-        self._scaling, self._features = problem.X.scaling, valid.features
-        self._metric = problem.metric
+        names, missing = problem.lists.feature_names, problem.lists.missing
+        self._features = as_in_training(valid.features, names, missing)
+        self._scaling = problem.X.scaling
+        self._metric = problem.ranker.metric
         self._slates = learning_data.row_slates(
             valid, weight, gain="plain" if valid.judged else "linear", query_weight="sessions"
         )

@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass, field, fields, replace
 from operator import itemgetter
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -21,14 +21,14 @@ from untilt.data.judged import JudgedLists
 from untilt.data.slates import Slates, merge_slates
 from untilt.errors import OptionError, check_least
 from untilt.facts import Fact, joined, note, warning
-from untilt.networks.batches import PaddedLists, bucket_lengths
+from untilt.networks.batches import PaddedLists
 from untilt.networks.mlp import Optimiser, Params
 from untilt.networks.ranking_losses import dual_loss
 from untilt.networks.training import StoppingRule, Trained
 from untilt.rankers.base import check_positive
 from untilt.rankers.learning_data import TrainingLists, nothing_to_learn, training_lists
 from untilt.rankers.networks import network_ranker
-from untilt.rankers.networks.neural import NeuralRanker, content_hash
+from untilt.rankers.networks.neural import NeuralRanker, content_hash, padded_lists
 
 SPREAD_RESAMPLED = note(
     "bias.spread-resampled",
@@ -122,21 +122,21 @@ class DualLearning(network_ranker.DropoutNetworkRanker):
             self, inputs.features, slates.document, slates.position_index, slates.clicks,
             held_out=parts.held_out,
         )  # fmt: skip
-        trained = self._train(inputs, slates, stopping, self.checkpoint, seen)
+        task = _DualTask(inputs, slates, stopping)
+        trained = self._train(task, self.checkpoint, seen)
         self._keep_network(trained.params["ranker"], inputs)
-        self.bias_ = self._bias(trained, inputs, slates, stopping)
+        self.bias_ = self._bias(trained, task)
         self._keep_history(trained)
         self.summary_ = {**network_ranker.trained_on(lists), **self.summary_, **parts.summary}
         return self
 
     def _train(
         self,
-        inputs: network_ranker.NetworkInputs,
-        slates: "ClickedSlates",
-        stopping: StoppingRule | None,
+        task: "_DualTask",
         checkpoint: str | os.PathLike[str] | None = None,
         fingerprint: str = "",
     ) -> Trained:
+        inputs, slates, stopping = task
         batches = _batches(slates, self.batch_size, self.seed)
         scale = len(slates.query) / (batches.batch_size * float(slates.clicks.sum()))
         positions = np.zeros(slates.n_positions, np.float32)
@@ -147,20 +147,11 @@ class DualLearning(network_ranker.DropoutNetworkRanker):
             checkpoint=checkpoint, fingerprint=fingerprint, what="training ranker and propensities",
         ).alone()  # fmt: skip
 
-    def _bias(
-        self,
-        trained: Trained,
-        inputs: network_ranker.NetworkInputs,
-        slates: "ClickedSlates",
-        stopping: StoppingRule | None,
-    ) -> PositionBias:
-        scores = network_ranker.network_scores(
-            trained.params["ranker"], inputs.features, self.activation
-        )
-        fitted = fit_propensities(slates, scores, self.largest_weight)
+    def _bias(self, trained: Trained, task: "_DualTask") -> PositionBias:
+        fitted = self._propensities(trained, task)
         facts = [trained.status, NO_INTERVAL_LEARNED]
         if self.n_bootstrap:
-            facts.append(self._spread(inputs, slates, stopping))
+            facts.append(self._spread(task))
         without = tuple((np.flatnonzero(fitted.without_click) + 1).tolist())
         if without:
             facts.append(NOT_EXAMINED(positions=without))
@@ -173,13 +164,9 @@ class DualLearning(network_ranker.DropoutNetworkRanker):
             estimated=True,
         )
 
-    def _spread(
-        self,
-        inputs: network_ranker.NetworkInputs,
-        slates: "ClickedSlates",
-        stopping: StoppingRule | None,
-    ) -> Fact:
+    def _spread(self, task: "_DualTask") -> Fact:
         """How far the curve moves over trainings on queries drawn anew."""
+        slates = task.slates
         queries = np.unique(slates.query)
         drawn = np.zeros(int(queries[-1]) + 1)
         curves = []
@@ -187,8 +174,8 @@ class DualLearning(network_ranker.DropoutNetworkRanker):
         for weights in track(draws, "resampling queries"):
             drawn[queries] = weights
             weight = np.repeat(drawn[slates.query], ragged.lengths(slates.indptr))
-            drawn_slates = replace(slates, clicks=slates.clicks * weight)
-            curves.append(self._curve_of(inputs, drawn_slates, stopping))
+            of_draw = task._replace(slates=replace(slates, clicks=slates.clicks * weight))
+            curves.append(self._propensities(self._train(of_draw), of_draw).z)
         deviation = np.std(np.array(curves), axis=0, ddof=1)
         k = int(np.argmax(deviation))
         return SPREAD_RESAMPLED(
@@ -199,15 +186,10 @@ class DualLearning(network_ranker.DropoutNetworkRanker):
             position=k + 1,
         )
 
-    def _curve_of(
-        self,
-        inputs: network_ranker.NetworkInputs,
-        slates: "ClickedSlates",
-        stopping: StoppingRule | None,
-    ) -> FloatArray:
-        layers = self._train(inputs, slates, stopping).params["ranker"]
-        scores = network_ranker.network_scores(layers, inputs.features, self.activation)
-        return fit_propensities(slates, scores, self.largest_weight).z
+    def _propensities(self, trained: Trained, task: "_DualTask") -> "Propensities":
+        layers, features = trained.params["ranker"], task.inputs.features
+        scores = network_ranker.network_scores(layers, features, self.activation)
+        return fit_propensities(task.slates, scores, self.largest_weight)
 
     def _fit_labels(self, judged: JudgedLists, valid: ClickLog | JudgedLists | None) -> Self:
         shared = [each.name for each in fields(network_ranker.DropoutNetworkRanker) if each.init]
@@ -233,6 +215,14 @@ class DualLearning(network_ranker.DropoutNetworkRanker):
                 f"n_bootstrap must be 0 (no resampling) or at least 2. Got {self.n_bootstrap} "
                 "instead; 20 is usual."
             )
+
+
+class _DualTask(NamedTuple):
+    """What is trained on, and what it is stopped by."""
+
+    inputs: network_ranker.NetworkInputs
+    slates: "ClickedSlates"
+    stopping: StoppingRule | None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -270,17 +260,13 @@ def clicked_slates(lists: TrainingLists) -> ClickedSlates:
 
 
 def _batches(slates: ClickedSlates, batch_size: int, seed: int) -> PaddedLists:
-    return PaddedLists(
-        indptr=slates.indptr,
-        row_columns={
-            "row": slates.document,
-            "position_index": slates.position_index,
-            "clicks": slates.clicks.astype(np.float32),
-        },
-        batch_size=min(batch_size, slates.n_slates),
-        lengths=bucket_lengths(ragged.lengths(slates.indptr)),
-        seed=seed,
-    )
+    columns = {
+        "row": slates.document,
+        "position_index": slates.position_index,
+        "clicks": slates.clicks.astype(np.float32),
+    }
+    order = np.arange(slates.n_slates)
+    return padded_lists(slates.indptr, order, columns, batch_size=batch_size, seed=seed)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,12 +10,13 @@ import numpy as np
 
 from untilt._core import memory
 from untilt._core.arrays import AnyArray, FeatureArray, FloatArray, Missing
+from untilt._core.feature_table import refuse_cell
 from untilt._core.random import child_generator
 from untilt._core.restored import check_array
 from untilt.bias.given import BiasLike
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
-from untilt.errors import FileFormatError, OptionError, ShapeError, check_choice
+from untilt.errors import FileFormatError, OptionError, check_choice
 from untilt.facts import Fact, note, warning
 from untilt.networks import mlp
 from untilt.networks.batches import Batch, Picks, Resident, Sampler
@@ -187,9 +188,7 @@ class NetworkRanker(Ranker):
         self.summary_ = {**length_of(trained), "status": trained.status}
 
     def _keep_network(self, layers: mlp.Layers, inputs: "NetworkInputs") -> None:
-        self.network_ = mlp.to_network(
-            layers, self.activation, mean=inputs.mean, scale=inputs.scale, transform=self.transform
-        )
+        self.network_ = inputs.network(self, layers)
         self.importances_ = importances(layers, inputs.features, self.activation)
         self.feature_names_, self.missing_ = inputs.names, inputs.missing
 
@@ -219,16 +218,10 @@ class DropoutNetworkRanker(NetworkRanker):
     def _optimiser(self) -> mlp.Optimiser:
         return replace(super()._optimiser(), clip_norm=self.clip_norm)
 
-    def _training(
-        self,
-        loss: Loss | None,
-        start: mlp.Params,
-        batches: Sampler,
-        inputs: "NetworkInputs",
-        **more: Any,
-    ) -> NetworkTraining:
-        noisy = Noisy(batches, self.seed) if self.dropout > 0 else batches
-        return super()._training(loss, start, noisy, inputs, precision=self.precision, **more)
+    def _training(self, *given: Any, **more: Any) -> NetworkTraining:
+        training = super()._training(*given, precision=self.precision, **more)
+        noisy = Noisy(training.batches, self.seed) if self.dropout > 0 else training.batches
+        return replace(training, batches=noisy)
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,6 +296,12 @@ class NetworkInputs:
         unit = max(64, (1 << max(0, n - 1).bit_length()) // 16)
         return np.pad(self.features, ((0, -n % unit), (0, 0)))
 
+    def network(self, ranker: NetworkRanker, layers: mlp.Layers) -> mlp.Network:
+        """Trained layers of a ranker in NumPy, for features as they are."""
+        return mlp.to_network(
+            layers, ranker.activation, mean=self.mean, scale=self.scale, transform=ranker.transform
+        )
+
     def start(self, ranker: NetworkRanker) -> mlp.Layers:
         """Random layers for a ranker's widths."""
         widths = (len(self.mean), *ranker.widths, 1)
@@ -312,7 +311,9 @@ class NetworkInputs:
 
 def inputs_of(lists: TrainingLists, transform: str) -> NetworkInputs:
     """The features as a network wants them; mean and spread are over distinct documents."""
-    check_not_infinite(lists.features, lists.feature_names)
+    # A missing feature (NaN) counts as the mean.
+    infinite, fix = np.isinf(lists.features), "Replace it by a number, or by NaN for the mean."
+    refuse_cell(lists.features, lists.feature_names, infinite, fix, "a network")
     mean, scale = mlp.normalisation(lists.features, transform=transform)
     if not scale.any():
         raise no_feature_varies(lists)
@@ -333,17 +334,6 @@ def length_of(*trained: Trained) -> dict[str, Any]:
 def trained_on(lists: TrainingLists) -> dict[str, Any]:
     """The summary of the lists for a ranker that takes no weighting."""
     return {name: value for name, value in lists.summary(None).items() if name != "weighting"}
-
-
-def check_not_infinite(features: FeatureArray, names: tuple[str, ...]) -> None:
-    """Raise where a feature is infinite; a missing one (NaN) counts as the mean."""
-    if not np.isinf(features).any():
-        return
-    row, column = np.argwhere(np.isinf(features))[0]
-    raise ShapeError(
-        f"a network needs finite features. Got {features[row, column]} for feature "
-        f"{names[column]!r} in row {row}. Replace it by a number, or by NaN for the mean."
-    )
 
 
 def network_scores(layers: mlp.Layers, features: FeatureArray, activation: str) -> FloatArray:

@@ -81,7 +81,7 @@ class PairBatches:
         if np.all(self.slates.start < 0):
             columns["gain"] = self.slates.gain.astype(np.float32)
             options = {"per_list": {"weight": self.slates.scale.astype(np.float32)}}
-        self.lists = _padded(
+        self.lists = padded_lists(
             self.slates.indptr, self.order, columns, batch_size=batch_size, seed=seed, **options
         )
         # The pairs of a step, their weights and losses, and the gradients of these, as float32.
@@ -181,7 +181,7 @@ def list_batches(slates: RowSlates, *, batch_size: int, seed: int) -> tuple[Padd
     weight = ragged.sums_by_list(slates.indptr, slates.weight)
     order = np.lexsort((weight, content_hash(slates.indptr, slates.document), query))
     columns = {"row": slates.document, "weight": slates.weight.astype(np.float32)}
-    lists = _padded(slates.indptr, order, columns, batch_size=batch_size, seed=seed)
+    lists = padded_lists(slates.indptr, order, columns, batch_size=batch_size, seed=seed)
     return lists, _mean_factor(lists, total)
 
 
@@ -214,7 +214,7 @@ def sided_list_batches(
     }
     keys = content_hash(shown.indptr, shown.document, k, lists.clicked)
     order = np.lexsort((keys, shown.query))
-    batches = _padded(shown.indptr, order, columns, batch_size=batch_size, seed=seed)
+    batches = padded_lists(shown.indptr, order, columns, batch_size=batch_size, seed=seed)
     return batches, _mean_factor(batches, lists.total)
 
 
@@ -238,7 +238,7 @@ def content_hash(indptr: IntArray, *columns: AnyArray) -> AnyArray:
     return sums
 
 
-def _padded(
+def padded_lists(
     indptr: IntArray,
     order: IntArray,
     columns: dict[str, AnyArray],
@@ -248,6 +248,7 @@ def _padded(
     per_list: dict[str, AnyArray] | None = None,
     more: Any = None,
 ) -> PaddedLists:
+    """Batches of lists in this order; `columns` are by row of all lists."""
     lengths = ragged.lengths(indptr)[order]
     rows = ragged.rows_of_lists(indptr, order)
     return PaddedLists(
@@ -413,22 +414,15 @@ class NeuralRanker(network_ranker.DropoutNetworkRanker):
             bias=learning_data.validation_bias(self.bias, self.weighting, held_out),
             curve=None if task.joint is None or self.bias is not None else task.joint.curve,
         )
+        first = {} if self.checkpoint is None else next(iter(task.batches.epoch(0)))
         training = self._training(
             task.loss, task.start, task.batches, inputs, constants=task.constants,
             stopping=stopping, companion=task.joint, what="training a ranking network",
-            fingerprint=self._fingerprint(task, inputs, held_out),
+            fingerprint=network_ranker.fingerprint(
+                self, inputs.features, *(first[name] for name in sorted(first)), held_out=held_out
+            ),
         )  # fmt: skip
         return network_ranker.Prepared(training, keep)
-
-    def _fingerprint(
-        self,
-        task: "NetworkTask",
-        inputs: network_ranker.NetworkInputs,
-        held_out: network_ranker.Data | None,
-    ) -> str:
-        first = {} if self.checkpoint is None else next(iter(task.batches.epoch(0)))
-        columns = (first[name] for name in sorted(first))
-        return network_ranker.fingerprint(self, inputs.features, *columns, held_out=held_out)
 
     def _keep_bias(self, joint: "JointTable | None", epochs: int) -> None:
         self.bias_, self.bias_history_ = None, []
@@ -553,11 +547,7 @@ class NetworkTasks:
         if W is None and weighting.sides(depth) is not None:
             return self._sided_listwise()
         if W is None or weighting.offset(depth) is not None:
-            raise OptionError(
-                "loss='listwise' weighs each click by its own position. The weights of "
-                f"{type(weighting).__name__} depend on the other document too, or can be negative. "
-                "Use ut.IPS(bias), ut.ExaminationWeights(form='inverse') or loss='pairwise'."
-            )
+            raise learning_data.needs_rows("loss='listwise'", weighting, "loss='pairwise'")
         gain = learning_data.metric_gain(ranker.gain, lists)
         slates = learning_data.row_slates(lists, W, gain=gain, query_weight=ranker.query_weight)
         batches, scale = list_batches(slates, batch_size=ranker.batch_size, seed=ranker.seed)
@@ -597,11 +587,7 @@ class NetworkTasks:
             raise learning_data.nothing_to_learn()
         if lists.judged:
             return learning_data.judged_counts(lists)
-        if not np.all((lists.label == 0) | (lists.label == 1)):
-            raise OptionError(
-                "loss='pointwise' models clicks, but the log's label is not 0/1. Use another loss, "
-                "or ⟦log.with_label(...) with a click column|--label NAME⟧."
-            )
+        learning_data.check_clicks(lists, "loss='pointwise'", "another loss")
         return learning_data.click_counts(lists, self.ranker.query_weight)
 
     def _batches_of(self, cells: PositionCounts) -> tuple[PaddedRows, float]:

@@ -342,13 +342,7 @@ class FeedbackTowers(network_ranker.NetworkRanker):
                 judge = _with_column(held_out, column)
             path = None if self.checkpoint is None else f"{os.fspath(self.checkpoint)}.{number}"
             fitted = fit_tower(self, lists, inputs, combine, "auto", judge, path)
-            self.networks_[column] = mlp.to_network(
-                fitted.layers,
-                self.activation,
-                mean=inputs.mean,
-                scale=inputs.scale,
-                transform=self.transform,
-            )
+            self.networks_[column] = inputs.network(self, fitted.layers)
             self.tower_[column], self.targets_[column] = fitted.tower, fitted.target
             trained.append(fitted.trained)
             status.append(PART(part=column, status=fitted.trained.status))

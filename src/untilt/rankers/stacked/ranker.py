@@ -120,12 +120,7 @@ class StackedRanker:
         """Learn from all queries of the log; what is served on `valid` is judged by it."""
         training = self.training
         if training.bias is None:
-            raise OptionError(
-                "weighting='auto' needs the position bias: give ⟦bias=...⟧, for "
-                "instance an estimate (⟦ut.AllPairs().fit(log).bias_|that of `untilt "
-                "bias LOG --out bias.json`⟧) or a curve "
-                "(⟦ut.PowerLaw(1.0)|power-law:1.0⟧)."
-            )
+            raise learning_data.needs_bias("weighting='auto'")
         if not lists.label.any():
             raise learning_data.nothing_to_learn()
         check_features(lists)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from untilt.networks.training import Moment, NetworkTraining, Trained
 from untilt.rankers.trust import trust_model
 from untilt.rankers.trust.slates import TrustSlates
 from untilt.rankers.trust.trust_model import TrustStart, logits_of_lists, start_preference
+
+if TYPE_CHECKING:
+    from untilt.rankers.trust.pairwise_trust import PairwiseTrustRanker
 
 MINI_BATCH_EM = note("network.mini-batch-em", "{epochs} epochs of mini-batch EM, {steps} steps")
 
@@ -68,11 +71,8 @@ class _Observed(NamedTuple):
     above: mlp.Array
     below: mlp.Array
     position_index: mlp.Array
-    theta_i: mlp.Array
-    theta_j: mlp.Array
+    pair: trust_model.PairParameters
     theta_minus_j: mlp.Array
-    eps_plus: mlp.Array
-    eps_minus: mlp.Array
 
 
 @lru_cache(maxsize=64)
@@ -120,8 +120,8 @@ def em_loss(
     seen = _observed(batch, tables)
     stop = jax.lax.stop_gradient
     gamma, beta = (stop(jnp.clip(jax.nn.sigmoid(z), _FLOOR, 1 - _FLOOR)) for z in (d, b))
-    given = (seen.theta_i, seen.theta_j, seen.eps_plus, seen.eps_minus, gamma, beta[:, :, None])
-    yes, no = trust_model.posterior_above(*given), trust_model.posterior_not_above(*given)
+    pair = seen.pair._replace(gamma=gamma, beta_i=beta[:, :, None])
+    yes, no = trust_model.posterior_above(pair), trust_model.posterior_not_above(pair)
     item = trust_model.posterior_zero(tables.theta[seen.position_index], beta)
     keys = jax.random.split(key, 3)
     draw = _draw if settings.sampled else _expect
@@ -130,13 +130,13 @@ def em_loss(
     relevant = seen.positive + draw(keys[2], seen.zero, item.relevant)
     pair_loss = _cross_entropy(d, preferred, seen.above + seen.below)
     item_loss = _cross_entropy(b, relevant, seen.positive + seen.zero)
-    weight = _pair_weight(settings, seen, gamma, beta[:, :, None], batch, stop(s))
+    weight = _pair_weight(settings, pair, seen.theta_minus_j, batch, stop(s))
     rank_loss = jnp.sum(weight * trust_model.logistic_loss(s[:, :, None] - s[:, None, :], jnp))
     sessions = batch["scale"] * batch["sessions"].shape[0]
     squares = sum(mlp.sum_of_squares(params[p]) for p in ("gamma", "beta", "ranker"))
     penalty = batch["l2"] / 2 * squares
     following = _next_tables(settings, tables, seen, yes, no, item, em_rate)
-    sums = _sums(seen, given, tables.theta[seen.position_index] * beta, rank_loss)
+    sums = _sums(seen, pair, tables.theta[seen.position_index] * beta, rank_loss)
     return (pair_loss + item_loss + rank_loss) / sessions + penalty, (following, sums)
 
 
@@ -147,28 +147,23 @@ def _observed(batch: Batch, tables: TrustTables) -> _Observed:
     pair = mask[:, :, None] * mask[:, None, :] * (1 - jnp.eye(mask.shape[1]))
     above = batch["above_positive"] + batch["above_zero"]
     i, j = k[:, :, None], k[:, None, :]
+    of_pair = trust_model.PairParameters(
+        tables.theta[i], tables.theta[j], tables.eps_plus[i, j], tables.eps_minus[i, j], None, None
+    )
     return _Observed(
         positive=positive, zero=n * mask - positive, above=above,
-        below=pair * n[:, :, None] - above, position_index=k, theta_i=tables.theta[i],
-        theta_j=tables.theta[j], theta_minus_j=tables.theta_minus[j],
-        eps_plus=tables.eps_plus[i, j], eps_minus=tables.eps_minus[i, j],
+        below=pair * n[:, :, None] - above, position_index=k, pair=of_pair,
+        theta_minus_j=tables.theta_minus[j],
     )  # fmt: skip
 
 
 def _pair_weight(
-    settings: StepSettings,
-    seen: _Observed,
-    gamma: mlp.Array,
-    beta_i: mlp.Array,
-    batch: Batch,
-    scores: Any,
-) -> mlp.Array:
+    settings: StepSettings, pair: trust_model.PairParameters, theta_minus_j: mlp.Array,
+    batch: Batch, scores: Any,
+) -> mlp.Array:  # fmt: skip
     """w_ij of the loss, summed over the sessions of the slate."""
     jnp = mlp.jax_modules().numpy
-    positive, zero = trust_model.pair_weights(
-        seen.theta_i, seen.theta_j, seen.theta_minus_j, seen.eps_plus, seen.eps_minus,
-        gamma, beta_i, clip=settings.clip,
-    )  # fmt: skip
+    positive, zero = trust_model.pair_weights(pair, theta_minus_j, clip=settings.clip)
     if settings.loss != "opt":
         return positive * batch["above_positive"] + zero * batch["above_zero"]
     gain = positive * batch["gain_positive"] + zero * batch["gain_zero"]
@@ -213,11 +208,11 @@ def _next_tables(
 
 
 def _sums(
-    seen: _Observed, given: tuple[mlp.Array, ...], chance: mlp.Array, rank_loss: mlp.Array
+    seen: _Observed, pair: trust_model.PairParameters, chance: mlp.Array, rank_loss: mlp.Array
 ) -> mlp.Array:
     """(log-likelihood of documents, of pairs, the ranker's loss), summed over the batch."""
     jnp = mlp.jax_modules().numpy
-    p = jnp.clip(trust_model.above(*given), 1e-7, 1 - 1e-7)
+    p = jnp.clip(trust_model.above(pair), 1e-7, 1 - 1e-7)
     chance = jnp.clip(chance, 1e-7, 1 - 1e-7)
     items = jnp.sum(seen.positive * jnp.log(chance) + seen.zero * jnp.log1p(-chance))
     pairs = jnp.sum(seen.above * jnp.log(p) + seen.below * jnp.log1p(-p))
@@ -239,14 +234,6 @@ def _expect(_: mlp.Array, n: mlp.Array, p: mlp.Array) -> mlp.Array:
 def _draw(key: mlp.Array, n: mlp.Array, p: mlp.Array) -> mlp.Array:
     """One coin per session: a binomial of the sessions that are alike."""
     return mlp.jax_modules().jax.random.binomial(key, n, p)
-
-
-@dataclass(frozen=True)
-class Rates:
-    """How fast the tables learn: their rate at step t is em_rate (1 + t)^-em_decay."""
-
-    em_rate: float
-    em_decay: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,35 +277,35 @@ class _History:
 
 
 def fit_mini_batches(
+    ranker: "PairwiseTrustRanker",
     slates: TrustSlates,
     training: NetworkTraining,
-    widths: tuple[int, ...],
-    settings: StepSettings,
-    rates: Rates,
-    *,
     theta: FloatArray | None,
-    start: TrustStart,
-    seed: Seed,
 ) -> MiniBatchFit:
     """Run mini-batch EM. `training` has no loss and no start yet; `theta` is a known curve or None.
 
     What is judged and kept are {"networks": {"gamma", "beta", "ranker", "tie"}, "tables"}.
     """
     jax = mlp.jax_modules().jax
+    settings = StepSettings(
+        loss=ranker.loss, activation=ranker.activation, sampled=ranker.posteriors == "sampled",
+        known_theta=theta is not None, first=ranker.first_examination, clip=ranker.clip,
+        preference=ranker.preference,
+    )  # fmt: skip
     compiled = compiled_em_step(settings, training.optimiser)
     scale = np.float32(slates.count.mean())
     constants = jax.device_put({**(training.constants or {}), "scale": scale})
     params = {
-        "networks": _start_params(seed, constants["features"].shape[1], widths, settings),
-        "tables": start_tables(slates.depth, start, theta, known_eps=settings.known_eps),
+        "networks": _start_params(ranker, constants["features"].shape[1]),
+        "tables": start_tables(slates.depth, TrustStart(), theta, known_eps=settings.known_eps),
     }
-    key = jax.random.key(int(child_generator(seed, 3).integers(2**31)))
+    key = jax.random.key(int(child_generator(ranker.seed, 3).integers(2**31)))
     history = _History(float(slates.count.sum()))
 
     def step(
         params: mlp.Params, state: mlp.Params, at: Moment, batch: Batch
     ) -> tuple[mlp.Params, mlp.Params, mlp.Array]:
-        em_rate = np.float32(rates.em_rate * (1 + at.step) ** -rates.em_decay)
+        em_rate = np.float32(ranker.em_rate * (1 + at.step) ** -ranker.em_decay)
         networks, state, tables, sums = compiled(
             params["networks"], state, params["tables"], at.rate, em_rate,
             jax.random.fold_in(key, at.step), batch, constants,
@@ -386,15 +373,12 @@ def start_tables(
     )
 
 
-def _start_params(
-    seed: Seed, n_features: int, widths: tuple[int, ...], settings: StepSettings
-) -> dict[str, mlp.Params]:
-    act = settings.activation
-    beta, ranker = (
-        mlp.start_layers(child_generator(seed, 0, at), (n_features, *widths, 1), activation=act)
-        for at in (1, 2)
+def _start_params(ranker: "PairwiseTrustRanker", n_features: int) -> dict[str, mlp.Params]:
+    widths, act = tuple(ranker.widths), ranker.activation
+    of_gamma, of_beta, of_ranker = (child_generator(ranker.seed, 0, at) for at in range(3))
+    beta, scores = (
+        mlp.start_layers(draw, (n_features, *widths, 1), activation=act)
+        for draw in (of_beta, of_ranker)
     )
-    gamma = start_preference(
-        child_generator(seed, 0, 0), n_features, widths, form=settings.preference, activation=act
-    )
-    return {"gamma": gamma["layers"], "beta": beta, "ranker": ranker, "tie": gamma["tie"]}
+    gamma = start_preference(of_gamma, n_features, widths, form=ranker.preference, activation=act)
+    return {"gamma": gamma["layers"], "beta": beta, "ranker": scores, "tie": gamma["tie"]}

@@ -15,7 +15,7 @@ for standard errors.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -35,6 +35,9 @@ from untilt.rankers.trust.trust_model import (
     rank_change,
     start_preference,
 )
+
+if TYPE_CHECKING:
+    from untilt.rankers.trust.pairwise_trust import PairwiseTrustRanker
 
 _FLOOR = 1e-6  # no probability is nearer to 0 or 1: EM would never move it again
 _HALVINGS = 30
@@ -181,35 +184,26 @@ def fit_examination(
     if first is not None:
         known[0] = np.clip(first, _FLOOR, 1 - _FLOOR)
 
+    k, positive, zero = items.position_index, items.positive, items.sessions - items.positive
+    n_zero, n_positive = (sum_by(k, each, depth) for each in (zero, positive))
+
     def step(state: PairExamination) -> tuple[PairExamination, float]:
-        following, likelihood = examination_step(items, beta, state)
+        """One E and M step, and the log-likelihood of the state that went in."""
+        at, b = state.theta[k], beta.values(state.beta)
+        hidden = model.posterior_zero(at, b)
+        likelihood = np.dot(positive, np.log(at * b)) + np.dot(zero, np.log1p(-at * b))
+        examined = sum_by(k, zero * hidden.examined, depth)
+        following = updated_examination(examined, n_zero, n_positive, before=state)
         if theta is not None:
             following = following._replace(theta=known)
         elif first is not None:
             following.theta[0] = known[0]
-        return following, likelihood
+        relevant = positive + zero * hidden.relevant
+        refitted = beta.refit(state.beta, relevant, items.sessions)
+        return following._replace(beta=refitted), float(likelihood)
 
     begin = PairExamination(known, known.copy(), beta.start())
     return run_em(begin, step, tolerance=tolerance, max_steps=max_steps, what="examination by EM")
-
-
-def examination_step(
-    items: LabelItems, beta: Regression, state: PairExamination
-) -> tuple[PairExamination, float]:
-    """One E and M step, and the log-likelihood of the state that went in."""
-    theta, b = state.theta[items.position_index], beta.values(state.beta)
-    zero = items.sessions - items.positive
-    hidden = model.posterior_zero(theta, b)
-    likelihood = np.dot(items.positive, np.log(theta * b)) + np.dot(zero, np.log1p(-theta * b))
-    relevant = items.positive + zero * hidden.relevant
-    examination = updated_examination(
-        sum_by(items.position_index, zero * hidden.examined, len(state.theta)),
-        sum_by(items.position_index, zero, len(state.theta)),
-        sum_by(items.position_index, items.positive, len(state.theta)),
-        before=state,
-    )
-    following = examination._replace(beta=beta.refit(state.beta, relevant, items.sessions))
-    return following, float(likelihood)
 
 
 def updated_examination(
@@ -238,50 +232,32 @@ def fit_trust(
     """eps+, eps- and gamma from pairs, examination and beta given; `fixed` keeps eps+, eps-."""
     depth = len(examination.theta)
     eps = np.full((depth, depth), start.eps_plus), np.full((depth, depth), start.eps_minus)
-
-    def step(state: TrustState) -> tuple[TrustState, float]:
-        following, likelihood = trust_step(items, pairs, examination, beta, gamma, state)
-        kept = following._replace(eps_plus=eps[0], eps_minus=eps[1])
-        return kept if fixed else following, likelihood
-
-    begin = TrustState(*eps, gamma.start())
-    return run_em(begin, step, tolerance=tolerance, max_steps=max_steps, what="trust bias by EM")
-
-
-def trust_step(
-    items: LabelItems,
-    pairs: LabelPairs,
-    examination: PairExamination,
-    beta: FloatArray,
-    gamma: Regression,
-    state: TrustState,
-) -> tuple[TrustState, float]:
-    """One E and M step, and the log-likelihood of the state that went in."""
     k_i, k_j = items.position_index[pairs.i], items.position_index[pairs.j]
-    g = gamma.values(state.gamma)
     theta_i, theta_j = examination.theta[k_i], examination.theta[k_j]
-    eps_plus, eps_minus = state.eps_plus[k_i, k_j], state.eps_minus[k_i, k_j]
-    given = (theta_i, theta_j, eps_plus, eps_minus, g, beta[pairs.i])
-    yes, no = model.posterior_above(*given), model.posterior_not_above(*given)
-    p, below = model.above(*given), pairs.sessions - pairs.above
-    likelihood = np.dot(pairs.above, np.log(p)) + np.dot(below, np.log1p(-p))
-    depth = len(examination.theta)
+    below = pairs.sessions - pairs.above
 
     def by_pair(values: FloatArray) -> FloatArray:
         sums = sum_by(k_i * depth + k_j, values, depth**2)
         return sums.reshape(depth, depth)
 
-    preferred = pairs.above * model.preference(yes, g) + below * model.preference(no, g)
-    eps = updated_trust(
-        by_pair(pairs.above * yes.preferred),
-        by_pair(below * no.preferred),
-        by_pair(pairs.above * yes.not_preferred),
-        by_pair(below * no.not_preferred),
-        before=state,
-    )
-    return eps._replace(gamma=gamma.refit(state.gamma, preferred, pairs.sessions)), float(
-        likelihood
-    )
+    def step(state: TrustState) -> tuple[TrustState, float]:
+        """One E and M step, and the log-likelihood of the state that went in."""
+        g = gamma.values(state.gamma)
+        now = state.eps_plus[k_i, k_j], state.eps_minus[k_i, k_j]
+        pair = model.PairParameters(theta_i, theta_j, *now, g, beta[pairs.i])
+        yes, no, p = model.posterior_above(pair), model.posterior_not_above(pair), model.above(pair)
+        likelihood = float(np.dot(pairs.above, np.log(p)) + np.dot(below, np.log1p(-p)))
+        preferred = pairs.above * model.preference(yes, g) + below * model.preference(no, g)
+        following = state if fixed else updated_trust(
+            by_pair(pairs.above * yes.preferred), by_pair(below * no.preferred),
+            by_pair(pairs.above * yes.not_preferred), by_pair(below * no.not_preferred),
+            before=state,
+        )  # fmt: skip
+        refitted = gamma.refit(state.gamma, preferred, pairs.sessions)
+        return following._replace(gamma=refitted), likelihood
+
+    begin = TrustState(*eps, gamma.start())
+    return run_em(begin, step, tolerance=tolerance, max_steps=max_steps, what="trust bias by EM")
 
 
 def updated_trust(
@@ -430,59 +406,42 @@ def cells_of_slates(slates: TrustSlates) -> tuple[LabelItems, LabelPairs, IntArr
 
 
 def fit_full_batch(
+    ranker: "PairwiseTrustRanker",
     slates: TrustSlates,
     regressions: tuple[Regression, Regression],
-    *,
     theta: FloatArray | None,
-    first: float | None,
-    start: model.TrustStart,
-    fixed_trust: bool,
-    tolerance: float,
-    max_steps: int,
 ) -> FullBatchFit:
     """Examination and beta from documents, then trust bias and gamma from pairs."""
     items, pairs, pair = cells_of_slates(slates)
     of_beta, of_gamma = regressions
-    options = {"start": start, "tolerance": tolerance, "max_steps": max_steps}
+    fixed, first = ranker.loss == "ipw", ranker.first_examination
+    start = model.TrustStart(eps_plus=1 - 1e-6, eps_minus=1e-6) if fixed else model.TrustStart()
+    options = {"start": start, "tolerance": ranker.tolerance, "max_steps": ranker.max_steps}
     examination = fit_examination(items, of_beta, theta=theta, first=first, **options)  # type: ignore[arg-type]
     beta = of_beta.values(examination.state.beta)
-    trust = fit_trust(
-        items,
-        pairs,
-        examination.state,
-        beta,
-        of_gamma,
-        fixed=fixed_trust,
-        **options,  # type: ignore[arg-type]
-    )
+    given = items, pairs, examination.state, beta, of_gamma
+    trust = fit_trust(*given, fixed=fixed, **options)  # type: ignore[arg-type]
     return FullBatchFit(examination, trust, beta, of_gamma.values(trust.state.gamma), pair)
 
 
 def regressions_for(
-    relevance: str,
-    slates: TrustSlates,
-    features: FeatureArray,
-    *,
-    widths: tuple[int, ...],
-    activation: str,
-    seed: Seed,
-    preference: str = "scores",
+    ranker: "PairwiseTrustRanker", slates: TrustSlates, features: FeatureArray
 ) -> tuple[Regression, Regression]:
     """Who gives beta and gamma; `features` are normalised, one row per document."""
     _, pairs, _ = cells_of_slates(slates)
     row_i, row_j = slates.document[pairs.i], slates.document[pairs.j]
-    if relevance == "table":
+    if ranker.relevance == "table":
         pair = np.unique(row_i * (row_j.max(initial=0) + 1) + row_j, return_inverse=True)[1]
         return TableRegression(slates.document), TableRegression(pair)
-    if relevance == "linear":
+    if ranker.relevance == "linear":
         x = features.astype(np.float64)
         return LogisticRegression(x[slates.document]), LogisticRegression(x[row_i] - x[row_j])
 
     def network(i: IntArray, j: IntArray | None, path: int, form: str) -> NetworkRegression:
-        draw = child_generator(seed, path)
-        return NetworkRegression(features, i, j, widths, activation, draw, form)
+        draw, widths = child_generator(ranker.seed, path), tuple(ranker.widths)
+        return NetworkRegression(features, i, j, widths, ranker.activation, draw, form)
 
-    return network(slates.document, None, 4, "scores"), network(row_i, row_j, 5, preference)
+    return network(slates.document, None, 4, "scores"), network(row_i, row_j, 5, ranker.preference)
 
 
 def weights_of_pairs(slates: TrustSlates, fit: FullBatchFit, loss: str, clip: float) -> FloatArray:
@@ -490,10 +449,11 @@ def weights_of_pairs(slates: TrustSlates, fit: FullBatchFit, loss: str, clip: fl
     items, pairs, _ = cells_of_slates(slates)
     e, t = fit.examination.state, fit.trust.state
     k_i, k_j = items.position_index[pairs.i], items.position_index[pairs.j]
-    positive, zero = pair_weights(
-        e.theta[k_i], e.theta[k_j], e.theta_minus[k_j], t.eps_plus[k_i, k_j],
-        t.eps_minus[k_i, k_j], fit.gamma, fit.beta[pairs.i], clip=clip,
+    pair = model.PairParameters(
+        e.theta[k_i], e.theta[k_j], t.eps_plus[k_i, k_j], t.eps_minus[k_i, k_j], fit.gamma,
+        fit.beta[pairs.i],
     )  # fmt: skip
+    positive, zero = pair_weights(pair, e.theta_minus[k_j], clip=clip)
     weight = np.zeros(slates.pair_ptr[-1])
     kind = "gain" if loss == "opt" else "above"
     many, none = getattr(slates, f"{kind}_positive"), getattr(slates, f"{kind}_zero")

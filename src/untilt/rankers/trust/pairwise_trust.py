@@ -31,8 +31,6 @@ from untilt.rankers.networks.network_ranker import (
 )
 from untilt.rankers.trust import pair_em, trust_model
 from untilt.rankers.trust.mini_batch import (
-    Rates,
-    StepSettings,
     fit_mini_batches,
     ranker_layers,
     slate_batches,
@@ -157,26 +155,10 @@ class PairwiseTrustRanker(NetworkRanker):
             self, task.held_out, task.inputs, curve=theta_now, layers=ranker_layers
         )
         fingerprint = self._fingerprint(task)
-        fitted = fit_mini_batches(
-            slates,
-            self._training(
-                None, None, batches, task.inputs, stopping=stopping, fingerprint=fingerprint
-            ),
-            tuple(self.widths),
-            StepSettings(
-                loss=self.loss,
-                activation=self.activation,
-                sampled=self.posteriors == "sampled",
-                known_theta=self.bias is not None,
-                first=self.first_examination,
-                clip=self.clip,
-                preference=self.preference,
-            ),
-            Rates(self.em_rate, self.em_decay),
-            theta=self._known_theta(slates.depth),
-            start=trust_model.TrustStart(),
-            seed=self.seed,
+        training = self._training(
+            None, None, batches, task.inputs, stopping=stopping, fingerprint=fingerprint
         )
+        fitted = fit_mini_batches(self, slates, training, self._known_theta(slates.depth))
         self._keep(fitted.trust)
         self._keep_preference(fitted.gamma, task.inputs)
         self.history_ = fitted.history
@@ -184,27 +166,9 @@ class PairwiseTrustRanker(NetworkRanker):
         return fitted.layers, fitted.trained, fitted.trust.status
 
     def _fit_full_batch(self, task: "_TrustTask") -> tuple[Layers, Trained, Fact]:
-        ipw, slates = self.loss == "ipw", task.slates
-        fit = pair_em.fit_full_batch(
-            slates,
-            pair_em.regressions_for(
-                self.relevance,
-                slates,
-                task.inputs.features,
-                widths=tuple(self.widths),
-                activation=self.activation,
-                seed=self.seed,
-                preference=self.preference,
-            ),
-            theta=self._known_theta(slates.depth),
-            first=self.first_examination,
-            start=trust_model.TrustStart(eps_plus=1 - 1e-6, eps_minus=1e-6)
-            if ipw
-            else trust_model.TrustStart(),
-            fixed_trust=ipw,
-            tolerance=self.tolerance,
-            max_steps=self.max_steps,
-        )
+        slates = task.slates
+        regressions = pair_em.regressions_for(self, slates, task.inputs.features)
+        fit = pair_em.fit_full_batch(self, slates, regressions, self._known_theta(slates.depth))
         self.item_likelihood_ = fit.examination.history
         self.pair_likelihood_ = fit.trust.history
         self._keep(_tables(fit))

@@ -43,6 +43,17 @@ Values = Any  # a number or an array, of NumPy or of JAX
 LOSSES = ("opt", "bayes-ipw", "ipw", "naive")
 
 
+class PairParameters(NamedTuple):
+    """Of one ordered pair, as the module has them."""
+
+    theta_i: Values
+    theta_j: Values
+    eps_plus: Values
+    eps_minus: Values
+    gamma: Values
+    beta_i: Values
+
+
 class PairPosterior(NamedTuple):
     """What is hidden behind the labels of one ordered pair; the five parts sum to 1.
 
@@ -86,33 +97,21 @@ def above_if_examined(eps_plus: Values, eps_minus: Values, gamma: Values) -> Val
     return eps_plus * gamma + eps_minus * (1 - gamma)
 
 
-def above(
-    theta_i: Values,
-    theta_j: Values,
-    eps_plus: Values,
-    eps_minus: Values,
-    gamma: Values,
-    beta_i: Values,
-) -> Values:
+def above(pair: PairParameters) -> Values:
     """P(c_i > c_j), equation 14."""
+    theta_i, theta_j, eps_plus, eps_minus, gamma, beta_i = pair
     both = theta_i * theta_j * above_if_examined(eps_plus, eps_minus, gamma)
     return both + theta_i * (1 - theta_j) * beta_i
 
 
-def posterior_above(
-    theta_i: Values,
-    theta_j: Values,
-    eps_plus: Values,
-    eps_minus: Values,
-    gamma: Values,
-    beta_i: Values,
-) -> PairPosterior:
+def posterior_above(pair: PairParameters) -> PairPosterior:
     """Given c_i > c_j: lines 1, 2, 3 and 6 of Figure 1.
 
-    >>> seen = posterior_above(1.0, 0.5, 0.8, 0.2, 0.5, 0.5)
+    >>> seen = posterior_above(PairParameters(1.0, 0.5, 0.8, 0.2, 0.5, 0.5))
     >>> round(seen.preferred, 3), round(seen.not_preferred, 3), round(seen.alone_relevant, 3)
     (0.4, 0.1, 0.5)
     """
+    theta_i, theta_j, eps_plus, eps_minus, gamma, beta_i = pair
     preferred = theta_i * theta_j * eps_plus * gamma
     not_preferred = theta_i * theta_j * eps_minus * (1 - gamma)
     alone = theta_i * (1 - theta_j) * beta_i
@@ -121,16 +120,10 @@ def posterior_above(
     return PairPosterior(preferred / p, not_preferred / p, alone / p, nothing, nothing)
 
 
-def posterior_not_above(
-    theta_i: Values,
-    theta_j: Values,
-    eps_plus: Values,
-    eps_minus: Values,
-    gamma: Values,
-    beta_i: Values,
-) -> PairPosterior:
+def posterior_not_above(pair: PairParameters) -> PairPosterior:
     """Given c_i <= c_j: lines 4 and 5 of Figure 1, and what they leave over."""
-    p = 1 - above(theta_i, theta_j, eps_plus, eps_minus, gamma, beta_i)
+    theta_i, theta_j, eps_plus, eps_minus, gamma, beta_i = pair
+    p = 1 - above(pair)
     return PairPosterior(
         preferred=theta_i * theta_j * (1 - eps_plus) * gamma / p,
         not_preferred=theta_i * theta_j * (1 - eps_minus) * (1 - gamma) / p,
@@ -176,15 +169,7 @@ def examined_zero(
 
 
 def pair_weights(
-    theta_i: Values,
-    theta_j: Values,
-    theta_minus_j: Values,
-    eps_plus: Values,
-    eps_minus: Values,
-    gamma: Values,
-    beta_i: Values,
-    *,
-    clip: float = 0.0,
+    pair: PairParameters, theta_minus_j: Values, *, clip: float = 0.0
 ) -> tuple[Values, Values]:
     """(weight where c_j > 0, weight where c_j = 0), without |dZ|, of the pair losses.
 
@@ -198,6 +183,7 @@ def pair_weights(
     `ipw` is the case eps+ = 1, eps- = 0 of `bayes-ipw`: then m_ij = 1 and h_ij depends on gamma.
     `clip` is the smallest theta_i theta_j that is divided by.
     """
+    theta_i, theta_j, eps_plus, eps_minus, gamma, beta_i = pair
     product = theta_i * theta_j
     inverse = 1 / (product * (product >= clip) + clip * (product < clip))
     positive = trusted(eps_plus, eps_minus, gamma) * inverse
