@@ -11,7 +11,7 @@ from untilt._core import words
 from untilt._core.arrays import FloatArray
 from untilt._core.random import Seed
 from untilt._core.statistics import Interval, MeanEstimate, check_level, holm
-from untilt.errors import OptionError, check_choice, did_you_mean
+from untilt.errors import OptionError, check_choice
 from untilt.evaluation.estimate_view import count_text, difference_figure, estimate_sections
 from untilt.evaluation.labels.estimate import LabelEstimates
 from untilt.evaluation.pool import Among, Evaluator
@@ -381,15 +381,6 @@ class Estimates(Entries[Estimate], View):
         intervals = bootstrap_intervals(self.unbiased, self.level, n_draws, seed)
         return dict(zip(self.systems, holding(intervals, self.sums.value), strict=True))
 
-    def __getitem__(self, system: str) -> Estimate:
-        for entry in self.entries:
-            if entry.system == system:
-                return entry
-        hint = did_you_mean(str(system), self.systems)
-        raise OptionError(
-            f"there is no system {system!r} here.{hint} There are: {', '.join(self.systems)}."
-        )
-
     def unshown_table(self) -> Table | None:
         """All candidates ranked: the share of top places, and both values."""
         found = {each.system: each.unshown for each in self if each.unshown is not None}
@@ -471,13 +462,10 @@ class SystemComparison(Entries[SystemDifference], View):
         for entry in self:
             pair = [of[name].unshown for name in (self.baseline, entry.system)]
             most = max((each for each in pair if each is not None), key=lambda each: each.share)
-            ends = [
-                Bound(each.value, each.std_error, each.interval)
-                for each in (nothing[entry.system], as_shown[entry.system])
-            ]
+            ends = [Bound.of(each[entry.system]) for each in (nothing, as_shown)]
             unshown = replace(most, nothing=ends[0], as_shown=ends[1])
             entries.append(replace(entry, unshown=unshown))
-            if unshown.decides(Bound(entry.value, entry.std_error, entry.interval).sign):
+            if unshown.decides(Bound.of(entry).sign):
                 facts.append(
                     UNSHOWN_DECIDE(
                         system=entry.system,
@@ -513,13 +501,6 @@ class SystemComparison(Entries[SystemDifference], View):
             for i, (a, b) in enumerate(pairs)
         )
         return replace(self, entries=entries, correction=correction)
-
-    def __getitem__(self, system: str) -> SystemDifference:
-        for entry in self.entries:
-            if entry.system == system:
-                return entry
-        known = ", ".join(entry.system for entry in self.entries)
-        raise OptionError(f"{system!r} was not compared with {self.baseline!r}. There are: {known}")
 
     def view(self) -> list[Section]:
         """The differences with their intervals."""

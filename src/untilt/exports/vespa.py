@@ -170,18 +170,14 @@ def read_vespa(path: Path, names: tuple[str, ...], features: forms.SingleArray) 
     if "objective" not in model or "pandas_categorical" not in model:
         raise FileFormatError(f"{path} lacks what Vespa's importer asks for.")
     columns = [forms.indices(names)[name] for name in model["feature_names"]]
-    nodes = forms.Nodes.empty()
+    nodes = forms.Nodes()
 
     def split(node: Any) -> tuple[int, float, bool, Any, Any]:
         column, threshold = columns[node["split_feature"]], float(node["threshold"])
         return column, threshold, node["default_left"], node["left_child"], node["right_child"]
 
     for tree in model["tree_info"]:
-        nodes.add_nested(
-            tree["tree_structure"],
-            split,
-            lambda node: float(node["leaf_value"]) if "leaf_value" in node else None,
-        )
+        nodes.add_nested(tree["tree_structure"], split, "leaf_value")
     leaves = nodes.leaves(features.astype(np.float64), _vespa_left, np.float64)
     return forms.summed(leaves, np.float64)
 

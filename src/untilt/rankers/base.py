@@ -14,7 +14,7 @@ from untilt._core import saved
 from untilt._core.arrays import FeatureArray, FloatArray, Missing, check_missing
 from untilt._core.estimator import BaseEstimator
 from untilt._core.feature_table import OLD_RANK, OLD_RANK_IS, feature_array, known_values
-from untilt._core.files import replacing
+from untilt._core.files import write_text
 from untilt._core.saved import Saved
 from untilt._core.seen_queries import SeenQueries
 from untilt._core.threads import one_blas_thread
@@ -199,9 +199,7 @@ class Ranker(BaseEstimator, Saved):
             raise OptionError(f"card must be another file than the ranker's. Got {card} for both.")
         super().save(path)
         if card is not None:
-            with replacing(card) as temporary:
-                text = ranker_card(self, Path(path).name)
-                temporary.write_text(text, encoding="utf-8")
+            write_text(card, ranker_card(self, Path(path).name))
 
     def warm_up(self) -> Self:
         """Do now what else the first calls of `predict` would do, such as to compile kernels.

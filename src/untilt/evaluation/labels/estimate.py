@@ -26,7 +26,7 @@ the mean judge is meant, one grade's noise counts in full: V1 += tau^2 sum_S a^2
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -213,13 +213,7 @@ class LabelEstimates(Entries[LabelEstimate], Portable, View):
     level: float
     agreements: tuple[Agreement, ...]
     facts: tuple[Fact, ...]
-
-    def __getitem__(self, name: str) -> LabelEstimate:
-        for entry in self.entries:
-            if entry.name == name:
-                return entry
-        names = ", ".join(entry.name for entry in self.entries)
-        raise OptionError(f"there is no estimate {name!r}. There are: {names}.")
+    named_by: ClassVar[str] = "name"
 
     def ends(self, entry: LabelEstimate) -> dict[str, float]:
         """Value and interval for queries like these, on the scale of the metric."""

@@ -20,6 +20,7 @@ from untilt.data.grades import Grades, find_pairs
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError
 from untilt.evaluation.judged import Predicts
+from untilt.evaluation.slots import ranks_by_query, shared_places
 from untilt.evaluation.systems import LoggedOrder
 from untilt.metrics.metric import BINARY, EACH_GAIN, EXPONENTIAL, ONE, Metric
 
@@ -93,16 +94,9 @@ def place_weights(lists: Candidates, system: Any, metric: Metric) -> FloatArray:
         return whole
     scores = scores_of(lists, system)
     by_rank = _cut(metric, depth)
-    order = np.lexsort((-scores, lists.owner))
-    rank = np.empty(len(scores), dtype=np.int64)
-    rank[order] = ragged.index_in_list(lists.indptr)
-    # Documents of equal score share the mean of their places.
-    same = np.r_[True, np.diff(scores[order]) != 0]
-    same[lists.indptr[:-1][np.diff(lists.indptr) > 0]] = True
-    tie = np.empty(len(scores), dtype=np.int64)
-    tie[order] = np.cumsum(same) - 1
-    mean = sum_by(tie, by_rank[rank]) / np.bincount(tie)
-    return np.asarray(lists.weight[lists.owner] * mean[tie])
+    page = by_rank[ragged.index_in_list(lists.indptr)]
+    mean = shared_places(lists.indptr, *ranks_by_query(lists.indptr, scores), page)
+    return np.asarray(lists.weight[lists.owner] * mean)
 
 
 def scores_of(lists: Candidates, system: Any) -> FloatArray:
