@@ -224,7 +224,7 @@ class MetricEstimate(Portable):
     interval: Interval
     n_queries: int
     per_query: FloatArray
-    effective_queries: float | None = None
+    effective_queries: float
     unshown: Unshown | None = None
 
     def __repr__(self) -> str:
@@ -318,7 +318,7 @@ class MetricDifference(MetricEstimate):
     @property
     def p_value(self) -> float:
         """Two-sided, of a paired t-test; NaN from a single query."""
-        effective = _effective_queries(self)
+        effective = self.effective_queries
         return MeanEstimate(self.value, self.std_error, self.n_queries, effective).p_value
 
     def __repr__(self) -> str:
@@ -404,7 +404,7 @@ class Evaluation(ByMetric[MetricEstimate], Portable, View):
                 "low": entry.interval.low,
                 "high": entry.interval.high,
                 "n_queries": entry.n_queries,
-                "effective_queries": _effective_queries(entry),
+                "effective_queries": entry.effective_queries,
                 **({} if entry.unshown is None else _unshown_plain(entry.unshown)),
             }
             for entry in self
@@ -504,14 +504,9 @@ def _unshown_plain(unshown: Unshown) -> dict[str, float]:
     }
 
 
-def _effective_queries(entry: MetricEstimate) -> float:
-    known = entry.effective_queries
-    return float(entry.n_queries) if known is None else known
-
-
 def _effective(entry: MetricEstimate) -> str:
     """How many queries there are in effect, where weights make them fewer."""
-    effective = _effective_queries(entry)
+    effective = entry.effective_queries
     return f" ({effective:,.1f} effective)" if effective < entry.n_queries - 0.5 else ""
 
 

@@ -1,6 +1,6 @@
 """The results of a counterfactual evaluation: values of systems, their errors and differences."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -192,10 +192,8 @@ class Estimates(Entries[Estimate], View):
             return one.united(other, correction)
         if self.is_bounded:
             return self._compare_within_bounds(base, correction, power, level)
-        zero, others = (
-            self.systems.index(base),
-            [i for i, s in enumerate(self.systems) if s != base],
-        )
+        zero = self.systems.index(base)
+        others = [i for i, s in enumerate(self.systems) if s != base]
         now, value = self.entries[0].n_sessions, self.sums.value
         gap = value[others] - value[zero]
         exact = (self.unbiased or self.sums).means(zero)
@@ -290,33 +288,20 @@ class Estimates(Entries[Estimate], View):
     ) -> "SystemComparison":
         """Intervals over all curves within the bounds; decided where these agree on the sign."""
         middle = replace(self, inputs=None).compare(base, power=power, level=level)
-        ends = [self._ends(each.system, base, level) for each in middle]
-        nearest = [_nearest_to_zero(*pair) for pair in ends]
-        p = np.array([1.0 if each is None else each.p_value for each in nearest])
-        corrected = corrected_p_values(p, correction)
-        now = self.entries[0].n_sessions
-        entries = []
-        for i, (entry, (low, high)) in enumerate(zip(middle, ends, strict=True)):
-            near = nearest[i]
+        now, entries = self.entries[0].n_sessions, []
+        for entry in middle:
+            ends = self._ends(entry.system, base, level)
+            near = _nearest_to_zero(*ends)
             needed = np.inf if near is None else near.sessions_needed
-            entries.append(
-                entry
-                if entry.identical
-                else replace(
-                    entry,
-                    interval=Interval(
-                        -np.inf if low is None else low.interval.low,
-                        np.inf if high is None else high.interval.high,
-                        level,
-                    ),
-                    p_value=float(p[i]),
-                    corrected_p=float(corrected[i]),
-                    decided=bool(corrected[i] < 1 - level),
-                    sessions_needed=float(needed),
-                    more_sessions=max(0.0, float(needed) - now),
-                )
-            )
-        return replace(middle, entries=tuple(entries), correction=correction)
+            bounded = replace(
+                entry, interval=_around(*ends, level), sessions_needed=needed,
+                p_value=1.0 if near is None else near.p_value,
+                more_sessions=max(0.0, needed - now),
+            )  # fmt: skip
+            entries.append(entry if entry.identical else bounded)
+        return replace(
+            middle, entries=_corrected(entries, correction, level), correction=correction
+        )
 
     def _ends(
         self, system: str, base: str, level: float
@@ -338,14 +323,10 @@ class Estimates(Entries[Estimate], View):
         """The values with intervals over all curves within the bounds, where there are any."""
         if not self.is_bounded:
             return self
-        entries = []
+        level, entries = self.level, []
         for entry in self.entries:
-            low, high = self._ends(entry.system, NOTHING, self.level)
-            ends = (
-                -np.inf if low is None else low.interval.low,
-                np.inf if high is None else high.interval.high,
-            )
-            entries.append(replace(entry, interval=Interval(*ends, self.level)))
+            ends = self._ends(entry.system, NOTHING, level)
+            entries.append(replace(entry, interval=_around(*ends, level)))
         return replace(self, entries=tuple(entries))
 
     def sensitivity(
@@ -480,27 +461,19 @@ class SystemComparison(Entries[SystemDifference], View):
 
     def united(self, other: "SystemComparison", correction: str) -> "SystemComparison":
         """With intervals that hold those of the other too; decided where both are, alike."""
-        pairs = [(entry, other[entry.system]) for entry in self]
-        p = np.array(
-            [max(a.p_value, b.p_value) if a.value * b.value > 0 else 1.0 for a, b in pairs]
-        )
-        corrected = corrected_p_values(p, correction)
-        entries = tuple(
-            a
-            if a.identical and b.identical
-            else replace(
+        entries = [
+            replace(
                 a,
                 interval=a.interval.hull(b.interval),
                 std_error=max(a.std_error, b.std_error),
-                p_value=float(p[i]),
-                corrected_p=float(corrected[i]),
-                decided=bool(corrected[i] < 1 - self.level),
+                p_value=max(a.p_value, b.p_value) if a.value * b.value > 0 else 1.0,
                 sessions_needed=max(a.sessions_needed, b.sessions_needed),
                 more_sessions=max(a.more_sessions, b.more_sessions),
             )
-            for i, (a, b) in enumerate(pairs)
-        )
-        return replace(self, entries=entries, correction=correction)
+            for a, b in ((entry, other[entry.system]) for entry in self)
+        ]
+        corrected = _corrected(entries, correction, self.level)
+        return replace(self, entries=corrected, correction=correction)
 
     def view(self) -> list[Section]:
         """The differences with their intervals."""
@@ -523,6 +496,23 @@ def _nearest_to_zero(
     if low is not None and low.value > 0:
         return low
     return high if high is not None and high.value < 0 else None
+
+
+def _around(low: SystemDifference | None, high: SystemDifference | None, level: float) -> Interval:
+    """From the lower end of the least to the upper end of the greatest."""
+    least = -np.inf if low is None else low.interval.low
+    return Interval(least, np.inf if high is None else high.interval.high, level)
+
+
+def _corrected(
+    entries: Sequence[SystemDifference], correction: str, level: float
+) -> tuple[SystemDifference, ...]:
+    """With p-values that take their number into account, and what these decide."""
+    p = corrected_p_values(np.array([each.p_value for each in entries]), correction).tolist()
+    return tuple(
+        replace(each, corrected_p=own, decided=own < 1 - level)
+        for each, own in zip(entries, p, strict=True)
+    )
 
 
 def _sessions_needed(

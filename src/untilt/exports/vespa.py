@@ -128,7 +128,7 @@ def _expression(form: forms.LinearForm, names: list[str]) -> str:
 def _profile(given: tuple[str, ...], names: list[str], use: str, target: Target) -> str:
     """A function for each feature that is none of Vespa's own."""
     functions = "".join(
-        f"    # {_comment(own)}\n    function {name}() {{\n"
+        f"    # {' '.join(own.split())}\n    function {name}() {{\n"
         f"        expression: attribute(FIELD_OF_{name})\n    }}\n"
         for own, name in zip(given, names, strict=True)
         if _FUNCTION.fullmatch(name)
@@ -139,10 +139,6 @@ def _profile(given: tuple[str, ...], names: list[str], use: str, target: Target)
         f"    first-phase {{\n        expression: nativeRank\n    }}\n"
         f"    second-phase {{\n        rerank-count: 100\n        expression: {use}\n    }}\n}}\n"
     )
-
-
-def _comment(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _commands(target: Target, *, linear: bool) -> tuple[str, ...]:
