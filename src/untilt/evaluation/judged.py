@@ -163,8 +163,8 @@ def _unshown(
     top = TOP if metric.cut is None else metric.cut
     places = top_places(np.asarray(scores, dtype=float), judged.indptr, never, top)
     total = max(float(weights.sum()), 1e-300)
-    shares = (float(weights @ each) / total for each in (places, places > 0))
-    return Unshown(*shares, top, *map(Bound.of, ends))
+    share, queries = (float(weights @ each) / total for each in (places, places > 0))
+    return Unshown(share, queries, top, *map(Bound.of, ends))
 
 
 def _unshown_facts(entries: "Sequence[MetricEstimate]") -> list[Fact]:

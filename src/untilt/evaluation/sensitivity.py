@@ -203,10 +203,8 @@ class Sensitivity(View):
     @property
     def turning(self) -> tuple[Cause, ...]:
         """The causes that turn the sign of the difference within the range tried."""
-        return tuple(each for each in self.causes if self._turns(each))
-
-    def _turns(self, cause: Cause) -> bool:
-        return min(cause.at_least * self.value, cause.at_most * self.value) < 0
+        ends = ((each, each.at_least, each.at_most) for each in self.causes)
+        return tuple(each for each, a, b in ends if min(a * self.value, b * self.value) < 0)
 
     def __getitem__(self, name: str) -> Cause:
         found = self.cause(name)

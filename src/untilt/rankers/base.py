@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from untilt._core import saved
 from untilt._core.arrays import FeatureArray, FloatArray, Missing, check_missing
+from untilt._core.declared import is_whole
 from untilt._core.estimator import BaseEstimator
 from untilt._core.feature_table import OLD_RANK, OLD_RANK_IS, feature_array, known_values
 from untilt._core.files import write_text
@@ -250,24 +251,18 @@ class Ranker(BaseEstimator, Saved):
             raise NotFittedError(f"this {name} has not been fitted. Call fit(log) first.")
 
 
-def check_positive(what: str, value: object, *, or_zero: bool = False) -> None:
+def check_positive(what: str, value: Any, *, or_zero: bool = False) -> None:
     """Raise unless an option is a finite number above 0 (or 0)."""
-    if (
-        isinstance(value, (int, float, np.number))
-        and not isinstance(value, bool)
-        and np.isfinite(value)
-        and (value > 0 or (or_zero and value == 0))
-    ):
-        return
-    least = "at least 0" if or_zero else "above 0"
-    raise OptionError(f"{what} must be a number {least}. Got {value!r} instead.")
+    known = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not (known and np.isfinite(value) and (value > 0 or (or_zero and value == 0))):
+        least = "at least 0" if or_zero else "above 0"
+        raise OptionError(f"{what} must be a number {least}. Got {value!r} instead.")
 
 
 def check_rounds(what: str, value: object) -> None:
     """Raise unless an option is a whole number of at least 1."""
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 1:
-        return
-    raise OptionError(f"{what} must be a whole number of at least 1. Got {value!r} instead.")
+    if not is_whole(value, 1):
+        raise OptionError(f"{what} must be a whole number of at least 1. Got {value!r} instead.")
 
 
 def load(path: str | os.PathLike[str]) -> Any:
