@@ -521,8 +521,9 @@ def _warnings_of_log(
         clip: str = phrase("a clip (⟦evaluator={instead:r}, clip='auto'⟧) or ", instead=instead)
         clip = phrase("a clip (⟦clip='auto'⟧) or ") if evaluator.takes("clip") else clip
         clip = "" if weights.clipped_share > SOME or bias is None else clip
-        fields = {"n_clicks": weights.n_clicks, "effective_n": weights.effective_n, "clip": clip}
-        facts.append(FEW_EFFECTIVE_CLICKS(largest_weight=weights.largest, **fields))
+        n, effective = weights.n_clicks, weights.effective_n
+        told = {"n_clicks": n, "effective_n": effective, "largest_weight": weights.largest}
+        facts.append(FEW_EFFECTIVE_CLICKS(clip=clip, **told))
     if weights.unsupported_share > 0:
         facts.append(CLICKS_UNSUPPORTED(share=weights.unsupported_share))
     if weights.clipped_share > SOME:

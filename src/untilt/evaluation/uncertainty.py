@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy import special
@@ -194,9 +194,8 @@ class Means:
 
     def of(self, systems: Sequence[int]) -> "Means":
         """Those of some systems."""
-        columns = {
-            n: each[systems] for n, each in vars(self).items() if isinstance(each, np.ndarray)
-        }
+        arrays = ((n, each) for n, each in vars(self).items() if isinstance(each, np.ndarray))
+        columns: dict[str, Any] = {name: each[systems] for name, each in arrays}
         return replace(self, **columns)
 
     def without_errors(self) -> "Means":
