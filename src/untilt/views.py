@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 from textwrap import fill
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from untilt._core import markdown as md
 from untilt._core.words import sentence
@@ -122,9 +122,23 @@ Entry = TypeVar("Entry")
 
 
 class Entries(Generic[Entry]):
-    """A result of several entries: how many there are, and a loop over them."""
+    """A result of several entries: how many there are, a loop over them, and each by its name.
+
+    named_by : the field of an entry that is its name
+    """
 
     entries: tuple[Entry, ...]
+    named_by: ClassVar[str] = "system"
+
+    def __getitem__(self, name: Any) -> Entry:
+        names = [getattr(each, self.named_by) for each in self.entries]
+        if name in names:
+            return self.entries[names.index(name)]
+        texts = list(map(str, names))
+        raise OptionError(
+            f"there is no {self.named_by} {str(name)!r} here.{did_you_mean(str(name), texts)} "
+            f"There are: {', '.join(texts) or 'none'}."
+        )
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.entries)

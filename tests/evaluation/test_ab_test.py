@@ -169,7 +169,7 @@ def test_a_log_must_name_its_rankers(small):
     apart = ab_log(np.ones((2, DEPTH)), [0, 1], [0, 1])
     with pytest.raises(OptionError, match="no query in common"):
         first_clicks(apart, "new", "old", queries="shared")
-    with pytest.raises(OptionError, match="the top 2 was not asked for"):
+    with pytest.raises(OptionError, match="there is no top '2' here"):
         first_clicks(small, "new", "old")[2]
 
 

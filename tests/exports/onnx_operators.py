@@ -43,7 +43,7 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
 
 def _ensemble_scores(attributes: dict[str, Any], features: FloatArray) -> Any:
     """Sums of the leaves' weights in double precision; the output is single."""
-    nodes = forms.Nodes.empty()
+    nodes = forms.Nodes()
     tree = attributes["nodes_treeids"]
     starts = [n for n, number in enumerate(tree) if n == 0 or number != tree[n - 1]]
     first = dict(zip((tree[n] for n in starts), starts, strict=True))

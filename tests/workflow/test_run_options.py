@@ -190,7 +190,7 @@ def test_a_number_of_trees_takes_the_place_of_a_choice_that_takes_too_long():
     assert dict(found.warnings[0].fields) == {
         "limit": "10 min 0 s",
         "trees": 300,
-        "wanted": "auto",
+        "wanted": "a number chosen on held-out queries",
     }
     assert plan(60, trees="auto").method == plan(60).method
 

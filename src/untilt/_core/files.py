@@ -68,6 +68,12 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
                 os.close(handle)
 
 
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text file by `replacing`."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 @contextmanager
 def replacing_all(folder: str | os.PathLike[str], names: Iterable[str]) -> Iterator[Path]:
     """An empty folder for files that belong together; they take their places when it ends well.

@@ -67,6 +67,8 @@ def bias(
 
     Which estimator suits the log: [bold]untilt audit clicks.parquet[/bold]
     """
+    from untilt.bias.estimator import estimator_options
+
     given: dict[str, Any] = {"pivot": pivot, "seed": seed, "depth": depth}
     given["labels"] = None if labels is None else str(labels)
     method = _needing("labels") if labels is not None and method == "auto" else method
@@ -79,7 +81,7 @@ def bias(
     clicks = reading.without_leaks(output, clicks, curve=True, old_score=asked.old_score)
     if chosen is None:
         chosen, options, clicks = _advised(output, clicks, options, context or ())
-    options = _with_options(chosen, options, option or [])
+    options = {**options, **estimator_options(chosen, option or [])}
     estimator = _made(chosen, {"level": levels.level, **options})
     named = phrase("{method:method}", method=chosen.__name__)
     with progress(f"estimating the bias by {output.said(named)}"):
@@ -166,16 +168,6 @@ def _advised(
     return _named(advice.estimator), {**advice.options, **options}, log
 
 
-def _with_options(
-    kind: "type[BiasEstimator]", options: dict[str, Any], pairs: list[str]
-) -> dict[str, Any]:
-    """What --option says, besides the options that have a name of their own here."""
-    from untilt.bias.estimator import estimator_options
-
-    given = estimator_options(kind, pairs)
-    return {**options, **given}
-
-
 def _made(kind: "type[BiasEstimator]", options: dict[str, Any]) -> "BiasEstimator":
     known = kind().get_params()
     unknown = [name for name in options if name not in known]
@@ -204,11 +196,8 @@ def _by_context(out: Output, estimator: Any) -> "dict[str, PositionBias]":
     examples = estimator.curves_.examples()
     out.record(
         contexts=[
-            {
-                "name": name,
-                "sessions": sessions,
-                **attributes(curve, "examination std_error low high"),
-            }
+            {"name": name, "sessions": sessions}
+            | attributes(curve, "examination std_error low high")
             for name, (sessions, curve) in examples.items()
         ]
     )
@@ -329,8 +318,7 @@ def _entry_record(entry: "ModelQuality") -> dict[str, object]:
         **{name: _measured_record(figure) for name, figure in figures.items()},
         "perplexity_at": vars(entry.perplexity_at),
         "conditional_perplexity_at": vars(entry.conditional_perplexity_at),
-        "ruled_out": entry.ruled_out,
-        "seconds": entry.seconds,
+        **attributes(entry, "ruled_out seconds"),
     }
 
 

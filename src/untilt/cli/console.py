@@ -85,6 +85,10 @@ class Output:
         """A sentence for people."""
         self._people.print(Text(self.said(text)))
 
+    def step(self, text: str) -> None:
+        """What a run has done."""
+        self.say(f"  {self.said(text)}")
+
     def path(self, words: str, path: Any) -> None:
         """Where something is, never broken over two lines: people copy it."""
         self._people.print(Text(f"{words}: {path}"), soft_wrap=True)

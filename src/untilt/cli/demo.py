@@ -107,8 +107,7 @@ def decide(
     out.heading("4. From the log to a decision, as `untilt run LOG` does it")
     result = run_job(
         simulation.log, folder, trees=size.trees, seed=seed, title="untilt demo",
-        command="untilt demo", tell=lambda sentence: out.say(f"  {out.said(sentence)}"),
-        force=force,
+        command="untilt demo", tell=out.step, force=force,
     )  # fmt: skip
     answer = result.decision.answer
     assert answer is not None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from untilt._core.addresses import place
 from untilt._core.declared import EXPERT, Option
 from untilt.cli import arguments
-from untilt.cli.console import Output
+from untilt.cli.console import Output, attributes
 from untilt.cli.declared import GRADES, PLOT, argument, file_option, option
 from untilt.errors import OptionError
 from untilt.evaluation.options import JudgingOptions, LevelOptions
@@ -202,14 +202,9 @@ def record_estimates(out: Output, estimates: "Estimates") -> None:
 
     out.record(
         metric=str(estimates.metric),
-        evaluator=estimates.evaluator,
         clip=estimates.clip if parse_evaluator(estimates.evaluator).takes("clip") else None,
-        clip_chosen=estimates.clip_chosen,
-        among=estimates.among,
+        **attributes(estimates, "evaluator clip_chosen among scale level warnings"),
         baseline_sessions=estimates.baseline,
-        scale=estimates.scale,
-        level=estimates.level,
-        warnings=estimates.warnings,
         systems={each.system: asdict(each) for each in estimates},
     )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from untilt import catalog
 from untilt._core.addresses import place
 from untilt._core.declared import EXPERT
-from untilt._core.files import replacing, replacing_all
+from untilt._core.files import replacing_all, write_text
 from untilt._core.places import refuse_taken
 from untilt._core.progress import progress
 from untilt.cli import arguments
@@ -159,8 +159,7 @@ def _write_truth(files: "SimulatedFiles", path: Path, *, seed: int) -> None:
         "impressions": files.n_impressions,
         "clicks": files.n_clicks,
     }
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(plain(known), indent=2, allow_nan=False) + "\n")
+    write_text(path, json.dumps(plain(known), indent=2, allow_nan=False) + "\n")
 
 
 def _report_simulated(out: Output, files: "SimulatedFiles", paths: dict[str, Path]) -> None:

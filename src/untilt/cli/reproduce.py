@@ -10,7 +10,7 @@ import typer
 
 from untilt._core.declared import EXPERT
 from untilt._core.places import refuse_taken
-from untilt.cli.console import Output
+from untilt.cli.console import Output, attributes
 from untilt.cli.declared import FORCE, Writes, argument, option, out_option
 from untilt.errors import OptionError
 from untilt.facts import warning
@@ -201,25 +201,14 @@ def _record(output: Output, made: "Reproduction") -> None:
         cells=len(what.cells),
         seconds=made.summary.seconds,
         points=[
-            {
-                "panel": point.panel,
-                "row": point.row,
-                "metric": point.metric,
-                "x": point.x,
-                "value": point.value,
-                **_ends(point.interval),
-                "runs": len(point.runs),
-            }
+            attributes(point, "panel row metric x value")
+            | {**_ends(point.interval), "runs": len(point.runs)}
             for point in made.summary.points.values()
         ],
         claims=[
-            {
-                "text": each.claim.text,
-                "source": each.claim.source,
-                "verdict": each.verdict,
-                "value": each.value,
-                **_ends(each.interval),
-            }
+            attributes(each.claim, "text source")
+            | attributes(each, "verdict value")
+            | _ends(each.interval)
             for each in made.verdicts
         ],
         files=[what.results.path, *made.files],
@@ -227,6 +216,4 @@ def _record(output: Output, made: "Reproduction") -> None:
 
 
 def _ends(interval: "Interval | None") -> dict[str, float | None]:
-    if interval is None:
-        return {"low": None, "high": None}
-    return {"low": interval.low, "high": interval.high}
+    return {end: getattr(interval, end, None) for end in ("low", "high")}

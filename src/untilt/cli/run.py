@@ -83,9 +83,9 @@ def run(
         "out": out,
     }
     source, folder, options = _merged(given, config)
-    result = run_job(
-        source, folder, tell=_teller(output), command=_command(), force=force, **options
-    )
+    # Steps are told on stdout; with --json, which owns stdout, -v tells them on stderr.
+    tell = output.detail if output.as_json else output.step
+    result = run_job(source, folder, tell=tell, command=_command(), force=force, **options)
     report_run(output, result)
     answer = result.decision.answer
     wanted = {"better"} if fail_unless == "better" else {"better", "worse"}
@@ -112,11 +112,6 @@ def _merged(given: dict[str, Any], config: Path | None) -> tuple[Any, Path, dict
         )
     reads_from(source, options)
     return source, Path("untilt-run" if folder is None else folder), options
-
-
-def _teller(out: Output) -> Any:
-    """Steps are told on stdout; with --json, which owns stdout, -v tells them on stderr."""
-    return out.detail if out.as_json else lambda sentence: out.say(f"  {out.said(sentence)}")
 
 
 def _command() -> str:

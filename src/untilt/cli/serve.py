@@ -9,7 +9,7 @@ import typer
 from untilt._core.addresses import place
 from untilt._core.declared import EXPERT
 from untilt.cli import arguments
-from untilt.cli.console import ALARM, Output, rates_record
+from untilt.cli.console import ALARM, Output, attributes, rates_record
 from untilt.cli.declared import Writes, argument, file_option, option, out_option
 from untilt.errors import OptionError, check_share
 from untilt.serving.options import ServeOptions, Settings
@@ -251,7 +251,7 @@ def watch(
     Two live rankers, at any time: [bold]untilt watch clicks --arm model --new 9c41f3b0a7de
     --old 1d0e33a2b5c4[/bold]
     """
-    from untilt._core.files import replacing
+    from untilt._core.files import write_text
     from untilt.serving.watch import watch as watched
 
     arguments.check_out(page)
@@ -271,8 +271,7 @@ def watch(
 
     for path, text in ((page, watch_page), (prometheus, prometheus_text)):
         if path is not None:
-            with replacing(path) as temporary:
-                temporary.write_text(text(found), encoding="utf-8")
+            write_text(path, text(found))
             output.path("Written", path)
     if found.alarms:
         raise typer.Exit(ALARM)
@@ -295,27 +294,21 @@ def _estimator(name: str | None) -> Any:
 def _record_watched(found: "Watch", out: Output) -> dict[str, Any]:
     from dataclasses import asdict
 
-    live: dict[str, Any] | None = None
+    live = None
     if found.live is not None:
-        live = {
-            "new": found.live.new,
-            "old": found.live.old,
-            "fact": found.live.fact.record(out.said),
-        }
+        live = {**attributes(found.live, "new old"), "fact": found.live.fact.record(out.said)}
         if found.live.first_clicks is not None:
             live["first_clicks"] = [asdict(each) for each in found.live.first_clicks]
         if found.live.interleaved is not None:
             live["interleaved"] = asdict(found.live.interleaved)
     return {
+        **attributes(found, "level unseen_documents unseen_queries"),
         "quiet": found.is_quiet,
         "alarms": [each.record(out.said) for each in found.alarms],
         "notes": [each.record(out.said) for each in found.notes],
-        "level": found.level,
         "changes": [asdict(each) for each in found.changes],
         "reading": None if found.reading is None else vars(found.reading),
         "features": [asdict(each) for each in found.features],
-        "unseen_documents": found.unseen_documents,
-        "unseen_queries": found.unseen_queries,
         "live": live,
         "periods": [
             {"start": str(e.start), "end": str(e.end), "sessions": e.n_sessions,

@@ -9,7 +9,7 @@ from untilt import catalog
 from untilt._core.addresses import place
 from untilt._core.declared import EXPERT
 from untilt.cli import arguments
-from untilt.cli.console import Output
+from untilt.cli.console import Output, attributes
 from untilt.cli.declared import CARD, PLOT, WRITES, argument, option, out_option
 from untilt.cli.evaluate import draw_estimates, record_estimates
 from untilt.errors import OptionError, check_choice, check_share
@@ -127,14 +127,11 @@ def methods(
         )
     output.record(
         methods=[
-            {
-                "kind": each.kind, "name": each.name, "title": each.title, "note": each.note,
-                "needs": each.needs, "rests_on": each.rests_on, "reference": each.reference,
-                "class": f"{each.home}.{each.target}",
-            }
+            attributes(each, "kind name title note needs rests_on reference")
+            | {"class": f"{each.home}.{each.target}"}
             for each in records
         ]
-    )  # fmt: skip
+    )
 
 
 def select(

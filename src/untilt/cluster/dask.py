@@ -1,19 +1,19 @@
 """Training on Dask: one task on each worker of a cluster."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from untilt._core.declared import changed, taking
 from untilt.cluster.group import tracker
-from untilt.cluster.part import MAX_BIN, check_ranker, model_bytes, ranker_of, train_read
+from untilt.cluster.part import ClusterJob, check_ranker, model_bytes, ranker_of, train_read
 from untilt.data.read.options import WorkerOptions
 from untilt.errors import OptionError
 from untilt.rankers.trees.lambdamart import LambdaMART
 
 
 @dataclass(frozen=True)
-class DaskJob(WorkerOptions):
+class DaskJob(ClusterJob):
     """What `train_dask` was asked for."""
 
     FIRST: ClassVar[tuple[str, ...]] = (
@@ -23,11 +23,6 @@ class DaskJob(WorkerOptions):
     ranker: LambdaMART
     parts: Any
     client: Any
-    _: KW_ONLY
-    documents: Any = None
-    host: str | None = None
-    max_bin: int = MAX_BIN
-    xgboost_params: Mapping[str, Any] | None = None
 
 
 @taking(DaskJob)

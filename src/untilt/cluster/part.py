@@ -38,6 +38,7 @@ from untilt._core.saved import load
 from untilt._core.seen_queries import MOST, SeenQueries, id_hashes, row_hashes
 from untilt.cluster.group import Group, exponent, joined, on_grid
 from untilt.data.clicklog import ClickLog
+from untilt.data.read.options import WorkerOptions
 from untilt.data.seen import seen_in
 from untilt.errors import OptionError, UntiltError
 from untilt.objectives.pairs import DELTAS, PairObjective
@@ -209,6 +210,16 @@ def train_read(
             edges = global_edges(part.lists.features, group, max_bin)
         booster = _boosted(ranker, part, edges, max_bin, xgboost_params or {})
         return _fitted(ranker, log, part, edges, booster, group)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterJob(WorkerOptions):
+    """What every kind of cluster takes."""
+
+    documents: Any = None
+    host: str | None = None
+    max_bin: int = MAX_BIN
+    xgboost_params: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

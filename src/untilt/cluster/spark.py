@@ -1,19 +1,19 @@
 """Training in the barrier tasks of Spark: all run at the same time, and each is a worker."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar
 
 from untilt._core.declared import Option, changed, taking
 from untilt.cluster.group import tracker
-from untilt.cluster.part import MAX_BIN, check_ranker, model_bytes, ranker_of, train_read
+from untilt.cluster.part import ClusterJob, check_ranker, model_bytes, ranker_of, train_read
 from untilt.data.read.options import WorkerOptions
 from untilt.errors import OptionError
 from untilt.rankers.trees.lambdamart import LambdaMART
 
 
 @dataclass(frozen=True)
-class SparkJob(WorkerOptions):
+class SparkJob(ClusterJob):
     """What `train_spark` was asked for."""
 
     FIRST: ClassVar[tuple[str, ...]] = (
@@ -24,10 +24,6 @@ class SparkJob(WorkerOptions):
     frame: Any
     _: KW_ONLY
     n_workers: Annotated[int, Option(least=1)]
-    documents: Any = None
-    host: str | None = None
-    max_bin: int = MAX_BIN
-    xgboost_params: Mapping[str, Any] | None = None
 
 
 @taking(SparkJob)

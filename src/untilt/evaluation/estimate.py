@@ -61,23 +61,14 @@ from untilt.evaluation.systems import (
     sums_of_discounts,
 )
 from untilt.evaluation.unshown import Bound, Unshown, Worth
-from untilt.facts import Fact, note, serious, warning
-
-CURVE_MISFIT_INSTEAD = serious(
-    "estimate.curve-misfit",
-    "the bias does not fit this log: position {position} has {ratio:.2f} times the clicks that the "
-    "curve expects (z {z:+.1f}, p {p_value:.2g}; {n_documents:,} documents shown at several "
-    "positions). Values and differences are off by as much. The curve may be wrong for these "
-    "lists, readers may trust the top (a curve of that needs ⟦evaluator={instead:r}⟧), or "
-    "lists may follow what single sessions want",
-)
+from untilt.facts import Fact, note, phrase, serious, warning
 
 CURVE_MISFIT = serious(
     "estimate.curve-misfit",
     "the bias does not fit this log: position {position} has {ratio:.2f} times the clicks that the "
     "curve expects (z {z:+.1f}, p {p_value:.2g}; {n_documents:,} documents shown at several "
     "positions). Values and differences are off by as much. The curve may be wrong for these "
-    "lists, readers may trust the top, or lists may follow what single sessions want",
+    "lists, readers may trust the top{needs}, or lists may follow what single sessions want",
 )
 
 IF_EVIDENCE = serious(
@@ -85,23 +76,10 @@ IF_EVIDENCE = serious(
     "the curve compares each document with itself at other positions, so values hold {condition}",
 )
 
-FEW_EFFECTIVE_INSTEAD = warning(
-    "estimate.few-effective-clicks",
-    "the {n_clicks:,.0f} clicks count like {effective_n:,.0f} of equal weight (largest weight "
-    "{largest_weight:.3g}): a clip (⟦evaluator={instead:r}, clip='auto'⟧) or more sessions "
-    "would help",
-)
-
-FEW_EFFECTIVE_CLIP = warning(
-    "estimate.few-effective-clicks",
-    "the {n_clicks:,.0f} clicks count like {effective_n:,.0f} of equal weight (largest weight "
-    "{largest_weight:.3g}): a clip (⟦clip='auto'⟧) or more sessions would help",
-)
-
 FEW_EFFECTIVE_CLICKS = warning(
     "estimate.few-effective-clicks",
     "the {n_clicks:,.0f} clicks count like {effective_n:,.0f} of equal weight (largest weight "
-    "{largest_weight:.3g}): more sessions would help",
+    "{largest_weight:.3g}): {clip}more sessions would help",
 )
 
 UNSHOWN_CANDIDATES = warning(
@@ -466,12 +444,11 @@ def _with_unshown(
     entries = []
     for entry in estimates:
         places = slots.places_of(never, scores[entry.system])
-        ends = (nothing[entry.system], as_shown[entry.system])
         unshown = Unshown(
             float(pool.sessions @ places) / pool.n_sessions,
             float(np.mean(places > 0)),
             min(slots.top, int(slots.on_page.max())),
-            *(Bound(each.value, each.std_error, each.interval) for each in ends),
+            *(Bound.of(each[entry.system]) for each in (nothing, as_shown)),
         )
         facts = _warning_of_unshown(unshown, estimates.among)
         entries.append(
@@ -541,19 +518,12 @@ def _warnings_of_log(
         return (*facts, *([NO_INTERVAL(evaluator=by)] if no_interval else []))
     facts += _automatic_clicks(pool)
     if (evaluator.needs_bias or bias is None) and weights.effective_n < FEW_CLICKS:
-        few = (
-            FEW_EFFECTIVE_CLIP if evaluator.takes("clip") or not instead else FEW_EFFECTIVE_INSTEAD
-        )
-        few = FEW_EFFECTIVE_CLICKS if weights.clipped_share > SOME or bias is None else few
-        facts.append(
-            few(
-                n_clicks=weights.n_clicks,
-                effective_n=weights.effective_n,
-                largest_weight=weights.largest,
-                instead=None if evaluator.takes("clip") else instead,
-                clipped=weights.clipped_share > SOME,
-            )
-        )
+        clip: str = phrase("a clip (⟦evaluator={instead:r}, clip='auto'⟧) or ", instead=instead)
+        clip = phrase("a clip (⟦clip='auto'⟧) or ") if evaluator.takes("clip") else clip
+        clip = "" if weights.clipped_share > SOME or bias is None else clip
+        n, effective = weights.n_clicks, weights.effective_n
+        told = {"n_clicks": n, "effective_n": effective, "largest_weight": weights.largest}
+        facts.append(FEW_EFFECTIVE_CLICKS(clip=clip, **told))
     if weights.unsupported_share > 0:
         facts.append(CLICKS_UNSUPPORTED(share=weights.unsupported_share))
     if weights.clipped_share > SOME:
@@ -561,9 +531,9 @@ def _warnings_of_log(
     if bias is None:
         return tuple(facts)
     if not check.fits:
-        instead_here = None if evaluator.corrects_trust else instead
-        misfit = CURVE_MISFIT_INSTEAD if instead_here else CURVE_MISFIT
-        facts.append(misfit(**check.fact.fields, instead=instead_here))
+        more = phrase(" (a curve of that needs ⟦evaluator={instead:r}⟧)", instead=instead)
+        needs = "" if evaluator.corrects_trust else more
+        facts.append(CURVE_MISFIT(**check.fact.fields, needs=needs))
     elif not check.possible:
         facts.append(CURVE_UNCHECKED(check=check.fact))
     doubts = (part for part in bias.status.parts if part.severity == "serious")

@@ -226,7 +226,7 @@ def unshown_section(comparison: "SystemComparison", chosen: str, among: "Among")
         return None
     metric, baseline = words.metric_name(comparison.metric), comparison.baseline
     ends = {
-        "shown documents, reordered": Bound(gap.value, gap.std_error, gap.interval),
+        "shown documents, reordered": Bound.of(gap),
         "all, never shown worth nothing": found.nothing,
         "all, never shown worth as shown": found.as_shown,
     }

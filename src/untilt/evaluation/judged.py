@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from untilt._core.statistics import Interval, MeanEstimate, check_level
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists, check_judged
 from untilt.data.seen import Overlap, has_memory, held_out_part, overlap_of
-from untilt.errors import OptionError, ShapeError, did_you_mean
+from untilt.errors import OptionError, ShapeError
 from untilt.evaluation.unshown import (
     TOP,
     Bound,
@@ -163,14 +163,8 @@ def _unshown(
     top = TOP if metric.cut is None else metric.cut
     places = top_places(np.asarray(scores, dtype=float), judged.indptr, never, top)
     total = max(float(weights.sum()), 1e-300)
-    nothing, as_shown = (Bound(each.value, each.std_error, each.interval) for each in ends)
-    return Unshown(
-        share=float(weights @ places) / total,
-        queries=float(weights @ (places > 0)) / total,
-        top=top,
-        nothing=nothing,
-        as_shown=as_shown,
-    )
+    share, queries = (float(weights @ each) / total for each in (places, places > 0))
+    return Unshown(share, queries, top, *map(Bound.of, ends))
 
 
 def _unshown_facts(entries: "Sequence[MetricEstimate]") -> list[Fact]:
@@ -206,25 +200,13 @@ def memory_facts(data: ClickLog | JudgedLists, system: Any) -> tuple[Fact, ...]:
 
 def overlap_facts(known: Overlap) -> tuple[Fact, ...]:
     """The same, from how many of the queries are known."""
-    facts = []
-    if known.trained and not known.same_documents:
-        facts.append(IDS_AGAIN(n_queries=known.n_queries, n_trained=known.trained))
-    elif known.trained:
-        facts.append(
-            TRAINED_QUERIES(
-                n_queries=known.n_queries,
-                n_trained=known.trained,
-                share=known.trained / known.n_queries,
-            )
-        )
+    facts, n = [], known.n_queries
+    if known.trained:
+        told = TRAINED_QUERIES if known.same_documents else IDS_AGAIN
+        facts.append(told(n_queries=n, n_trained=known.trained, share=known.trained / n))
     if known.validated:
-        facts.append(
-            VALIDATED_QUERIES(
-                n_queries=known.n_queries,
-                n_validated=known.validated,
-                share=known.validated / known.n_queries,
-            )
-        )
+        share = known.validated / n
+        facts.append(VALIDATED_QUERIES(n_queries=n, n_validated=known.validated, share=share))
     return tuple(facts)
 
 
@@ -242,7 +224,7 @@ class MetricEstimate(Portable):
     interval: Interval
     n_queries: int
     per_query: FloatArray
-    effective_queries: float | None = None
+    effective_queries: float
     unshown: Unshown | None = None
 
     def __repr__(self) -> str:
@@ -336,7 +318,7 @@ class MetricDifference(MetricEstimate):
     @property
     def p_value(self) -> float:
         """Two-sided, of a paired t-test; NaN from a single query."""
-        effective = _effective_queries(self)
+        effective = self.effective_queries
         return MeanEstimate(self.value, self.std_error, self.n_queries, effective).p_value
 
     def __repr__(self) -> str:
@@ -352,21 +334,15 @@ Entry = TypeVar("Entry", bound=MetricEstimate)
 class ByMetric(Entries[Entry]):
     """Results that are looked up by metric or by its name: result["ndcg@10"]."""
 
+    named_by: ClassVar[str] = "metric"
+
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """The metrics, in the order asked for."""
         return tuple(entry.metric for entry in self.entries)
 
     def __getitem__(self, metric: str | Metric) -> Entry:
-        wanted = parse_metric(metric)
-        for entry in self.entries:
-            if entry.metric == wanted:
-                return entry
-        names = [str(known) for known in self.metrics]
-        raise OptionError(
-            f"{wanted} was not computed.{did_you_mean(str(wanted), names)} "
-            f"There are: {', '.join(names)}."
-        )
+        return super().__getitem__(parse_metric(metric))
 
     def __contains__(self, metric: str | Metric) -> bool:
         return parse_metric(metric) in self.metrics
@@ -428,7 +404,7 @@ class Evaluation(ByMetric[MetricEstimate], Portable, View):
                 "low": entry.interval.low,
                 "high": entry.interval.high,
                 "n_queries": entry.n_queries,
-                "effective_queries": _effective_queries(entry),
+                "effective_queries": entry.effective_queries,
                 **({} if entry.unshown is None else _unshown_plain(entry.unshown)),
             }
             for entry in self
@@ -528,14 +504,9 @@ def _unshown_plain(unshown: Unshown) -> dict[str, float]:
     }
 
 
-def _effective_queries(entry: MetricEstimate) -> float:
-    known = entry.effective_queries
-    return float(entry.n_queries) if known is None else known
-
-
 def _effective(entry: MetricEstimate) -> str:
     """How many queries there are in effect, where weights make them fewer."""
-    effective = _effective_queries(entry)
+    effective = entry.effective_queries
     return f" ({effective:,.1f} effective)" if effective < entry.n_queries - 0.5 else ""
 
 

@@ -9,7 +9,7 @@ side-by-side judgements see `untilt.WinSameLoss`.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from scipy import special
@@ -60,13 +60,7 @@ class FirstClicks(Entries[FirstClickRatio], View):
     n_queries: int
     effective_queries: float
     level: float
-
-    def __getitem__(self, top: int) -> FirstClickRatio:
-        for entry in self.entries:
-            if entry.top == top:
-                return entry
-        known = ", ".join(str(entry.top) for entry in self.entries)
-        raise OptionError(f"the top {top} was not asked for. There are: {known}.")
+    named_by: ClassVar[str] = "top"
 
     def view(self) -> list[Section]:
         """The ratios of both, and the increase with its interval."""

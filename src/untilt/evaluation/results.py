@@ -1,6 +1,6 @@
 """The results of a counterfactual evaluation: values of systems, their errors and differences."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,7 +11,7 @@ from untilt._core import words
 from untilt._core.arrays import FloatArray
 from untilt._core.random import Seed
 from untilt._core.statistics import Interval, MeanEstimate, check_level, holm
-from untilt.errors import OptionError, check_choice, did_you_mean
+from untilt.errors import OptionError, check_choice
 from untilt.evaluation.estimate_view import count_text, difference_figure, estimate_sections
 from untilt.evaluation.labels.estimate import LabelEstimates
 from untilt.evaluation.pool import Among, Evaluator
@@ -192,10 +192,8 @@ class Estimates(Entries[Estimate], View):
             return one.united(other, correction)
         if self.is_bounded:
             return self._compare_within_bounds(base, correction, power, level)
-        zero, others = (
-            self.systems.index(base),
-            [i for i, s in enumerate(self.systems) if s != base],
-        )
+        zero = self.systems.index(base)
+        others = [i for i, s in enumerate(self.systems) if s != base]
         now, value = self.entries[0].n_sessions, self.sums.value
         gap = value[others] - value[zero]
         exact = (self.unbiased or self.sums).means(zero)
@@ -290,33 +288,20 @@ class Estimates(Entries[Estimate], View):
     ) -> "SystemComparison":
         """Intervals over all curves within the bounds; decided where these agree on the sign."""
         middle = replace(self, inputs=None).compare(base, power=power, level=level)
-        ends = [self._ends(each.system, base, level) for each in middle]
-        nearest = [_nearest_to_zero(*pair) for pair in ends]
-        p = np.array([1.0 if each is None else each.p_value for each in nearest])
-        corrected = corrected_p_values(p, correction)
-        now = self.entries[0].n_sessions
-        entries = []
-        for i, (entry, (low, high)) in enumerate(zip(middle, ends, strict=True)):
-            near = nearest[i]
+        now, entries = self.entries[0].n_sessions, []
+        for entry in middle:
+            ends = self._ends(entry.system, base, level)
+            near = _nearest_to_zero(*ends)
             needed = np.inf if near is None else near.sessions_needed
-            entries.append(
-                entry
-                if entry.identical
-                else replace(
-                    entry,
-                    interval=Interval(
-                        -np.inf if low is None else low.interval.low,
-                        np.inf if high is None else high.interval.high,
-                        level,
-                    ),
-                    p_value=float(p[i]),
-                    corrected_p=float(corrected[i]),
-                    decided=bool(corrected[i] < 1 - level),
-                    sessions_needed=float(needed),
-                    more_sessions=max(0.0, float(needed) - now),
-                )
-            )
-        return replace(middle, entries=tuple(entries), correction=correction)
+            bounded = replace(
+                entry, interval=_around(*ends, level), sessions_needed=needed,
+                p_value=1.0 if near is None else near.p_value,
+                more_sessions=max(0.0, needed - now),
+            )  # fmt: skip
+            entries.append(entry if entry.identical else bounded)
+        return replace(
+            middle, entries=_corrected(entries, correction, level), correction=correction
+        )
 
     def _ends(
         self, system: str, base: str, level: float
@@ -338,14 +323,10 @@ class Estimates(Entries[Estimate], View):
         """The values with intervals over all curves within the bounds, where there are any."""
         if not self.is_bounded:
             return self
-        entries = []
+        level, entries = self.level, []
         for entry in self.entries:
-            low, high = self._ends(entry.system, NOTHING, self.level)
-            ends = (
-                -np.inf if low is None else low.interval.low,
-                np.inf if high is None else high.interval.high,
-            )
-            entries.append(replace(entry, interval=Interval(*ends, self.level)))
+            ends = self._ends(entry.system, NOTHING, level)
+            entries.append(replace(entry, interval=_around(*ends, level)))
         return replace(self, entries=tuple(entries))
 
     def sensitivity(
@@ -380,15 +361,6 @@ class Estimates(Entries[Estimate], View):
             return {each.system: each.interval for each in self.entries}
         intervals = bootstrap_intervals(self.unbiased, self.level, n_draws, seed)
         return dict(zip(self.systems, holding(intervals, self.sums.value), strict=True))
-
-    def __getitem__(self, system: str) -> Estimate:
-        for entry in self.entries:
-            if entry.system == system:
-                return entry
-        hint = did_you_mean(str(system), self.systems)
-        raise OptionError(
-            f"there is no system {system!r} here.{hint} There are: {', '.join(self.systems)}."
-        )
 
     def unshown_table(self) -> Table | None:
         """All candidates ranked: the share of top places, and both values."""
@@ -471,13 +443,10 @@ class SystemComparison(Entries[SystemDifference], View):
         for entry in self:
             pair = [of[name].unshown for name in (self.baseline, entry.system)]
             most = max((each for each in pair if each is not None), key=lambda each: each.share)
-            ends = [
-                Bound(each.value, each.std_error, each.interval)
-                for each in (nothing[entry.system], as_shown[entry.system])
-            ]
+            ends = [Bound.of(each[entry.system]) for each in (nothing, as_shown)]
             unshown = replace(most, nothing=ends[0], as_shown=ends[1])
             entries.append(replace(entry, unshown=unshown))
-            if unshown.decides(Bound(entry.value, entry.std_error, entry.interval).sign):
+            if unshown.decides(Bound.of(entry).sign):
                 facts.append(
                     UNSHOWN_DECIDE(
                         system=entry.system,
@@ -492,34 +461,19 @@ class SystemComparison(Entries[SystemDifference], View):
 
     def united(self, other: "SystemComparison", correction: str) -> "SystemComparison":
         """With intervals that hold those of the other too; decided where both are, alike."""
-        pairs = [(entry, other[entry.system]) for entry in self]
-        p = np.array(
-            [max(a.p_value, b.p_value) if a.value * b.value > 0 else 1.0 for a, b in pairs]
-        )
-        corrected = corrected_p_values(p, correction)
-        entries = tuple(
-            a
-            if a.identical and b.identical
-            else replace(
+        entries = [
+            replace(
                 a,
                 interval=a.interval.hull(b.interval),
                 std_error=max(a.std_error, b.std_error),
-                p_value=float(p[i]),
-                corrected_p=float(corrected[i]),
-                decided=bool(corrected[i] < 1 - self.level),
+                p_value=max(a.p_value, b.p_value) if a.value * b.value > 0 else 1.0,
                 sessions_needed=max(a.sessions_needed, b.sessions_needed),
                 more_sessions=max(a.more_sessions, b.more_sessions),
             )
-            for i, (a, b) in enumerate(pairs)
-        )
-        return replace(self, entries=entries, correction=correction)
-
-    def __getitem__(self, system: str) -> SystemDifference:
-        for entry in self.entries:
-            if entry.system == system:
-                return entry
-        known = ", ".join(entry.system for entry in self.entries)
-        raise OptionError(f"{system!r} was not compared with {self.baseline!r}. There are: {known}")
+            for a, b in ((entry, other[entry.system]) for entry in self)
+        ]
+        corrected = _corrected(entries, correction, self.level)
+        return replace(self, entries=corrected, correction=correction)
 
     def view(self) -> list[Section]:
         """The differences with their intervals."""
@@ -542,6 +496,23 @@ def _nearest_to_zero(
     if low is not None and low.value > 0:
         return low
     return high if high is not None and high.value < 0 else None
+
+
+def _around(low: SystemDifference | None, high: SystemDifference | None, level: float) -> Interval:
+    """From the lower end of the least to the upper end of the greatest."""
+    least = -np.inf if low is None else low.interval.low
+    return Interval(least, np.inf if high is None else high.interval.high, level)
+
+
+def _corrected(
+    entries: Sequence[SystemDifference], correction: str, level: float
+) -> tuple[SystemDifference, ...]:
+    """With p-values that take their number into account, and what these decide."""
+    p = corrected_p_values(np.array([each.p_value for each in entries]), correction).tolist()
+    return tuple(
+        replace(each, corrected_p=own, decided=own < 1 - level)
+        for each, own in zip(entries, p, strict=True)
+    )
 
 
 def _sessions_needed(

@@ -76,10 +76,13 @@ _TRIED = notes(
     drift="documents up to {most:.2g} times as relevant at position 1 as at position {position}",
     trust="up to {most:.0%} of the clicks at position 1 made by trust in the top",
     clip="a clip from {least:.2g} to {most:.2g}, not {used:.2g}",
+    queries="any one of {of:,} queries left out",
+    time="the earlier or the later half of the sessions alone",
+    bounds="{positions:positions} at any level within their bounds",
 )
 _TURNS = notes(
     "sensitivity.turns",
-    attention="the answer holds if at least {stands:.0%} of the curve's steepness is attention, "
+    attention="the answer holds if at least {amount:.0%} of the curve's steepness is attention, "
     "and not relevance that production followed",
     curve="the answer would flip if position {one} were looked at {times:.2g} times as often as "
     "measured, relative to position {other}",
@@ -129,11 +132,6 @@ _TURNED = note(
     "the difference went from {early:+.4f} in the earlier half to {late:+.4f} in the later; at "
     "this rate the answer has flipped by the end of the log",
 )
-
-TRIED_BOUNDS = note(
-    "sensitivity.tried-bounds", "{positions:positions} at any level within their bounds"
-)
-TRIED_TIME = note("sensitivity.tried-time", "the earlier or the later half of the sessions alone")()
 
 
 @dataclass(frozen=True)
@@ -205,10 +203,8 @@ class Sensitivity(View):
     @property
     def turning(self) -> tuple[Cause, ...]:
         """The causes that turn the sign of the difference within the range tried."""
-        return tuple(each for each in self.causes if self._turns(each))
-
-    def _turns(self, cause: Cause) -> bool:
-        return min(cause.at_least * self.value, cause.at_most * self.value) < 0
+        ends = ((each, each.at_least, each.at_most) for each in self.causes)
+        return tuple(each for each, a, b in ends if min(a * self.value, b * self.value) < 0)
 
     def __getitem__(self, name: str) -> Cause:
         found = self.cause(name)
@@ -481,16 +477,7 @@ def _of_bounds(pair: _SystemPair) -> Cause | None:
     ]
     turns = min(ends[0] * pair.now.value, ends[1] * pair.now.value) < 0
     positions = tuple((np.flatnonzero(bounds.bounded) + 1).tolist())
-    return Cause(
-        name="bounds",
-        tried=TRIED_BOUNDS(positions=positions),
-        least=1.0,
-        most=1.0,
-        at_least=float(ends[0]),
-        at_most=float(ends[1]),
-        answer=(_TURNS if turns else _HOLDS)["bounds"](positions=positions),
-        flips_at=1.0 if turns else None,
-    )
+    return _told("bounds", (1.0, 1.0), ends, 1.0 if turns else None, positions=positions)
 
 
 def _of_attention(pair: _SystemPair) -> Cause | None:
@@ -521,20 +508,9 @@ def _of_attention(pair: _SystemPair) -> Cause | None:
     if not side * _nearest_end(now, side) > 0:
         flips = flips._replace(interval=0.0)
     sign, interval = (None if each is None else 1 - each for each in flips)
-    told, least = _HOLDS if interval is None else _TURNS, at(1 - FIRM_SHARE)
-    answer = _NEVER_STANDS() if interval == 1.0 else told["attention"](stands=interval)
-    return Cause(
-        name="attention",
-        tried=_TRIED["attention"](least=FIRM_SHARE),
-        least=FIRM_SHARE,
-        most=1.0,
-        at_least=least.value,
-        at_most=now.value,
-        answer=answer,
-        flips_at=sign,
-        undecided_at=interval,
-        interval=least.interval,
-    )
+    least = at(1 - FIRM_SHARE)
+    found = _told("attention", (FIRM_SHARE, 1.0), (least.value, now.value), interval)
+    return replace(found, flips_at=sign, undecided_at=interval, interval=least.interval)
 
 
 def _of_queries(pair: _SystemPair) -> Cause | None:
@@ -554,16 +530,7 @@ def _of_queries(pair: _SystemPair) -> Cause | None:
     left = abs(gap.sum()) - np.cumsum(most_for)
     turning = np.flatnonzero(left[:-1] < 0)
     flips_at = float(turning[0] + 1) if len(turning) else None
-    return Cause(
-        name="queries",
-        tried=note("sensitivity.tried-queries", "any one of {of:,} queries left out")(of=n),
-        least=1.0,
-        most=1.0,
-        at_least=float(without.min()),
-        at_most=float(without.max()),
-        answer=_answer("queries", flips_at, of=n),
-        flips_at=flips_at,
-    )
+    return _told("queries", (1.0, 1.0), (without.min(), without.max()), flips_at, of=n)
 
 
 def _of_time(pair: _SystemPair) -> Cause | None:
@@ -589,17 +556,7 @@ def _of_time(pair: _SystemPair) -> Cause | None:
     end = late + slope / 4
     if abs(late - early) > CLEAR * noise and slope * pair.now.value < 0:
         flips_at = max(0.0, float(-end / slope))
-    fields = {"early": early, "late": late}
-    return Cause(
-        name="time",
-        tried=TRIED_TIME,
-        least=0.0,
-        most=1.0,
-        at_least=float(early),
-        at_most=float(late),
-        answer=_answer("time", flips_at, **fields),
-        flips_at=flips_at,
-    )
+    return _told("time", (0.0, 1.0), (early, late), flips_at, early=early, late=late)
 
 
 def _answer(name: str, amount: float | None, **fields: Any) -> Fact:
@@ -615,6 +572,8 @@ def _answer(name: str, amount: float | None, **fields: Any) -> Fact:
         told = _ONE_QUERY
     if name == "time" and amount == 0:
         told = _TURNED
+    if name == "attention" and amount == 1:
+        told = _NEVER_STANDS
     return told(amount=amount, **fields)
 
 
@@ -651,16 +610,20 @@ def _cause(
             return found
         return fields["used"] + found if name == "clip" else float(np.exp(found))
 
-    flips_at = amount(turns.sign)
-    tried = _TRIED[name](least=amounts[0], most=amounts[1], **fields)
-    return Cause(
-        name=name,
-        tried=tried,
-        least=amounts[0],
-        most=amounts[1],
-        at_least=ends[0].value,
-        at_most=ends[1].value,
-        answer=_answer(name, flips_at, **fields),
-        flips_at=flips_at,
-        undecided_at=amount(turns.interval),
-    )
+    values = [each.value for each in ends]
+    found = _told(name, amounts, values, amount(turns.sign), **fields)
+    return replace(found, undecided_at=amount(turns.interval))
+
+
+def _told(
+    name: str,
+    amounts: tuple[float, float],
+    values: Sequence[float],
+    flips_at: float | None,
+    **fields: Any,
+) -> Cause:
+    """The differences at both ends of the range tried, and the answer in words."""
+    (least, most), (at_least, at_most) = amounts, map(float, values)
+    tried = _TRIED[name](least=least, most=most, **fields)
+    answer = _answer(name, flips_at, **fields)
+    return Cause(name, tried, least, most, at_least, at_most, answer, flips_at)

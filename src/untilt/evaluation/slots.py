@@ -235,7 +235,7 @@ class Slots:
         pool = self.pool
         if scores is None or pool.among != "candidates":
             return np.zeros(pool.n_queries)
-        ahead, same = _ranks_by_query(pool.query_indptr, scores)
+        ahead, same = ranks_by_query(pool.query_indptr, scores)
         sizes = ragged.lengths(pool.query_indptr)
         last = np.minimum(np.minimum(self.top, sizes), self.on_page)[pool.query_index]
         places = np.minimum(ahead + same, last) - np.minimum(ahead, last)
@@ -257,10 +257,10 @@ class Slots:
         if scores is None:
             return np.asarray(pool.slate_propensity)
         if pool.among == "list":
-            ahead, same = _ranks_by_query(slates.indptr, scores[slates.document])
+            ahead, same = ranks_by_query(slates.indptr, scores[slates.document])
             place = ragged.index_in_list(slates.indptr)
         else:
-            of_documents = _ranks_by_query(pool.query_indptr, scores)
+            of_documents = ranks_by_query(pool.query_indptr, scores)
             ahead, same = (each[slates.document] for each in of_documents)
             place = shown_positions(slates.position_index)[1].astype(np.int64)
         return np.where((ahead <= place) & (place < ahead + same), 1 / same, 0.0)
@@ -272,7 +272,7 @@ class Slots:
             return self.weights[slates.position_index]
         if pool.among == "list":
             return slot_discounts(slates, scores, self.weights)
-        ahead, same = _ranks_by_query(pool.query_indptr, scores)
+        ahead, same = ranks_by_query(pool.query_indptr, scores)
         discount = np.empty(len(slates.document))
         _page_rows(
             len(slates.indptr) - 1, slates.indptr, slates.document, slates.position_index,
@@ -284,8 +284,8 @@ class Slots:
         """(documents,) lambda at the slots of each document, summed over baseline sessions."""
         pool, slates = self.pool, self.pool.slates
         if scores is not None and pool.among != "list":
-            ahead, same = _ranks_by_query(pool.query_indptr, scores)
-            return _shared(pool.query_indptr, ahead, same, self.page)
+            ahead, same = ranks_by_query(pool.query_indptr, scores)
+            return shared_places(pool.query_indptr, ahead, same, self.page)
         n = len(pool.document)
         total = sum_by(slates.document, self.count * self._by_row(scores), n)
         if pool.among == "list":
@@ -321,7 +321,7 @@ def slots_of(pool: Pool, metric: RankMetric) -> Slots:
     return Slots(pool, weights, count, past, page, on_page, top)
 
 
-def _ranks_by_query(query_indptr: IntArray, scores: FloatArray) -> tuple[IntArray, IntArray]:
+def ranks_by_query(query_indptr: IntArray, scores: FloatArray) -> tuple[IntArray, IntArray]:
     """(documents,) how many of its query come before each, and how many share its score."""
     ahead = np.empty(len(scores), dtype=np.int64)
     same = np.empty(len(scores), dtype=np.int64)
@@ -339,7 +339,7 @@ def _rank_queries(
 
 
 @nb.njit(cache=True)
-def _shared(
+def shared_places(
     query_indptr: IntArray, ahead: IntArray, same: IntArray, page: FloatArray
 ) -> FloatArray:
     """(documents,) the mean of `page` over the ranks that a document shares with its equals."""

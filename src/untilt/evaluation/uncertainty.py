@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy import special
@@ -194,15 +194,9 @@ class Means:
 
     def of(self, systems: Sequence[int]) -> "Means":
         """Those of some systems."""
-        kept = np.asarray(systems, dtype=np.int64)
-        return replace(
-            self,
-            value=self.value[kept],
-            sampling_error=self.sampling_error[kept],
-            bias_error=self.bias_error[kept],
-            effective_queries=self.effective_queries[kept],
-            curve_degrees=self.curve_degrees[kept],
-        )
+        arrays = ((n, each) for n, each in vars(self).items() if isinstance(each, np.ndarray))
+        columns: dict[str, Any] = {name: each[systems] for name, each in arrays}
+        return replace(self, **columns)
 
     def without_errors(self) -> "Means":
         """The values alone, where nothing is known of their errors; what is 0 for sure stays so."""

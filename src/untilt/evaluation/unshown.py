@@ -30,6 +30,11 @@ class Bound:
     std_error: float
     interval: Interval
 
+    @classmethod
+    def of(cls, estimate: Any) -> "Bound":
+        """The three of an estimate or a difference."""
+        return cls(estimate.value, estimate.std_error, estimate.interval)
+
     @property
     def sign(self) -> int:
         """1 or -1 where the interval leaves out 0, else 0."""

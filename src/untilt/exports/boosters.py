@@ -121,13 +121,13 @@ class XGBoostJson(Format):
     def scores(self, path: Path, names: tuple[str, ...], features: forms.SingleArray) -> FloatArray:
         """XGBoost's JSON; columns by name where it has names."""
         learner = forms.read_json(path)["learner"]
-        own, nodes = learner["feature_names"], forms.Nodes.empty()
+        own, nodes = learner["feature_names"], forms.Nodes()
         columns = [forms.indices(names)[name] for name in own] if own else list(range(len(names)))
         for tree in learner["gradient_booster"]["model"]["trees"]:
             first = len(nodes.feature)
             nodes.roots.append(first)
             for node, left in enumerate(tree["left_children"]):
-                value = float(forms.single_of(tree["split_conditions"][node]))
+                value = float(tree["split_conditions"][node])
                 if left < 0:
                     nodes.add(-1, value)
                     continue

@@ -20,7 +20,7 @@ from untilt import catalog
 from untilt._core import ragged
 from untilt._core.arrays import FloatArray, IntArray
 from untilt._core.feature_table import OLD_RANK, feature_array, of_documents, with_old_rank
-from untilt._core.files import replacing
+from untilt._core.files import replacing, write_text
 from untilt.data.clicklog import ClickLog
 from untilt.data.judged import JudgedLists
 from untilt.errors import ColumnError, FileFormatError, OptionError, ShapeError, did_you_mean
@@ -166,14 +166,11 @@ def write_export(
         if ending in files.templates and own.exists():
             kept.append(own)
             continue
-        with replacing(own) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_text(own, text)
         written.append(own)
+    model = files.model if isinstance(files.model, bytes) else files.model.encode()
     with replacing(place) as temporary:
-        if isinstance(files.model, bytes):
-            temporary.write_bytes(files.model)
-        else:
-            temporary.write_text(files.model, encoding="utf-8")
+        temporary.write_bytes(model)
     notes = [*files.notes]
     if lacks := format.lacks(form):
         notes.append(CONSTANT(constant=-lacks))
@@ -396,14 +393,10 @@ def _rows(ranker: Ranker, sample: Any, indptr: Any) -> tuple[SingleArray, IntArr
             raise OptionError("the sample has no features to score.")
         order = np.argsort(sample.doc_query, kind="stable")
         _, sizes = np.unique(sample.doc_query, return_counts=True)
-        features, bounds = (
-            feature_array(sample, of_documents(names))[order],
-            ragged.indptr_of(sizes),
-        )
-        return with_old_rank(features, names, bounds).astype(np.float32, copy=False), bounds
+        features = feature_array(sample, of_documents(names))[order]
+        return _ranked(features, names, ragged.indptr_of(sizes))
     if isinstance(sample, JudgedLists):
-        features = with_old_rank(feature_array(sample, of_documents(names)), names, sample.indptr)
-        return features.astype(np.float32, copy=False), sample.indptr
+        return _ranked(feature_array(sample, of_documents(names)), names, sample.indptr)
     features = feature_array(sample, names)
     if len(features) == 0:
         raise OptionError("the sample has no rows. Give some to compare scores on.")
@@ -411,6 +404,13 @@ def _rows(ranker: Ranker, sample: Any, indptr: Any) -> tuple[SingleArray, IntArr
     if bounds[0] != 0 or bounds[-1] != len(features) or np.any(np.diff(bounds) < 0):
         raise ShapeError(f"indptr must go from 0 to {len(features)}, without falling.")
     return features.astype(np.float32, copy=False), bounds
+
+
+def _ranked(
+    features: Any, names: tuple[str, ...], indptr: IntArray
+) -> tuple[SingleArray, IntArray]:
+    """The features with the old rank where it is one of the names, and where lists begin."""
+    return with_old_rank(features, names, indptr).astype(np.float32, copy=False), indptr
 
 
 def read_sample(
@@ -424,8 +424,7 @@ def read_sample(
         from untilt.data.letor.read_letor import read_letor
 
         judged = read_letor(path, missing="keep")
-        features = with_old_rank(feature_array(judged, of_documents(names)), names, judged.indptr)
-        return features.astype(np.float32, copy=False), judged.indptr
+        return _ranked(feature_array(judged, of_documents(names)), names, judged.indptr)
     from untilt.data.read.database import open_database, quoted, translated_errors
     from untilt.data.read.files import located
     from untilt.data.read.sources import open_source
@@ -463,5 +462,4 @@ def read_sample(
     order = np.argsort(found["list"], kind="stable")
     bounds = ragged.indptr_of(np.unique(found["list"], return_counts=True)[1])
     rows = np.column_stack([found[f"f{n}"][order] for n in range(len(own))])
-    scored = with_old_rank(rows, names[len(known) :], bounds)
-    return scored.astype(np.float32, copy=False), bounds
+    return _ranked(rows, names[len(known) :], bounds)

@@ -28,7 +28,7 @@ value goes, in which order and precision trees are summed. Rules as of the engin
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -134,8 +134,19 @@ class Forest:
         return sum(tree.n_splits for tree in self.trees)
 
 
+class _Fills:
+    """A form that may count NaN as a number."""
+
+    missing: Missing
+
+    @property
+    def fill(self) -> float | None:
+        """What NaN counts as; None where the ranker refuses it, or a network takes the mean."""
+        return float(np.float32(self.missing)) if isinstance(self.missing, float | int) else None
+
+
 @dataclass(frozen=True, eq=False)
-class LinearForm:
+class LinearForm(_Fills):
     """score = constant + sum of weight * feature, NaN counted as `missing` where that is a number.
 
     The constant is the same for all documents, so that no order depends on it. `kind` is the class
@@ -150,14 +161,9 @@ class LinearForm:
 
     what = "a linear model"
 
-    @property
-    def fill(self) -> float | None:
-        """What NaN counts as; None where the ranker refuses it."""
-        return float(np.float32(self.missing)) if isinstance(self.missing, float | int) else None
-
 
 @dataclass(frozen=True, eq=False)
-class NetworkForm:
+class NetworkForm(_Fills):
     """score = sum over parts of weight * network(features), or of weight * its sigmoid.
 
     Parameters
@@ -170,11 +176,6 @@ class NetworkForm:
     missing: Missing
 
     what = "a network"
-
-    @property
-    def fill(self) -> float | None:
-        """What NaN counts as; None where a network takes it for the mean."""
-        return float(np.float32(self.missing)) if isinstance(self.missing, float | int) else None
 
 
 Form = Forest | LinearForm | NetworkForm
@@ -352,17 +353,12 @@ GoesLeft = Callable[[Any, Any, BoolArray], BoolArray]
 class Nodes:
     """All trees of a file, nodes one after the other; `feature` -1 marks a leaf."""
 
-    roots: list[int]
-    feature: list[int]
-    number: list[float]
-    nan_left: list[bool]
-    left: list[int]
-    right: list[int]
-
-    @classmethod
-    def empty(cls) -> "Nodes":
-        """Before the first tree."""
-        return cls([], [], [], [], [], [])
+    roots: list[int] = field(default_factory=list)
+    feature: list[int] = field(default_factory=list)
+    number: list[float] = field(default_factory=list)
+    nan_left: list[bool] = field(default_factory=list)
+    left: list[int] = field(default_factory=list)
+    right: list[int] = field(default_factory=list)
 
     def add(
         self,
@@ -382,19 +378,15 @@ class Nodes:
         return len(self.feature) - 1
 
     def add_nested(
-        self,
-        tree: Any,
-        split: Callable[[Any], tuple[int, float, bool, Any, Any]],
-        leaf: Callable[[Any], float | None],
+        self, tree: Any, split: Callable[[Any], tuple[int, float, bool, Any, Any]], leaf: str
     ) -> None:
-        """A tree of nested objects, without recursion."""
+        """A tree of nested objects, without recursion; leaves have their value under `leaf`."""
         self.roots.append(len(self.feature))
         waiting: list[tuple[Any, int, str]] = [(tree, -1, "")]
         while waiting:
             node, parent, side = waiting.pop()
-            value = leaf(node)
-            if value is not None:
-                at = self.add(-1, value)
+            if leaf in node:
+                at = self.add(-1, float(node[leaf]))
             else:
                 feature, number, nan_left, left, right = split(node)
                 at = self.add(feature, number, nan_left=nan_left)
@@ -407,7 +399,9 @@ class Nodes:
         feature, left, right = (
             np.array(e, np.int64) for e in (self.feature, self.left, self.right)
         )
-        number, nan_left = np.array(self.number, dtype), np.array(self.nan_left, bool)
+        nan_left = np.array(self.nan_left, bool)
+        with np.errstate(over="ignore"):  # Java reads a double, then makes it a single
+            number = np.array(self.number, dtype)
         n = len(features)
         rows = np.arange(n)
         for root in self.roots:
@@ -449,11 +443,6 @@ def single_of(value: Any) -> np.float32:
 def indices(names: Sequence[str]) -> dict[str, int]:
     """Name -> number."""
     return {name: number for number, name in enumerate(names)}
-
-
-def leaf_of(node: Any, key: str) -> float | None:
-    """The value of a leaf under this key; None for a split."""
-    return float(single_of(node[key])) if key in node else None
 
 
 def below(x: Any, threshold: Any, nan_left: BoolArray) -> BoolArray:

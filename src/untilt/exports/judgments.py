@@ -33,8 +33,9 @@ from typing import Any, Literal
 import numpy as np
 
 from untilt._core.arrays import AnyArray, FloatArray, sum_by
-from untilt._core.files import replacing
+from untilt._core.files import write_text
 from untilt._core.progress import progress
+from untilt._core.statistics import check_level
 from untilt.bias.em import rank_prior
 from untilt.bias.em.rank_prior import Documents, LogitModel, PriorFit, fit_prior
 from untilt.bias.estimator import check_clicks
@@ -128,9 +129,7 @@ class Judgments:
         name : of the judgment list in the workbench; the file's name where not given
         """
         place = Path(path)
-        text = WRITERS[judgment_format(place, to)](self, name or plain_name(place.stem))
-        with replacing(place) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_text(place, WRITERS[judgment_format(place, to)](self, name or plain_name(place.stem)))
         return place
 
 
@@ -155,8 +154,7 @@ def click_judgments(
         was shown are judged by their grades, and start below the last place
     level : of the intervals
     """
-    if not 0 < level < 1:
-        raise OptionError(f"level must lie between 0 and 1. Got {level!r} instead.")
+    check_level(level)
     check_choice("prior", prior, PRIORS)
     check_clicks(log, "judgments")
     log = log.without_versions()
@@ -219,13 +217,20 @@ def _fitted(cells: ClickCells, z: FloatArray, prior: str) -> tuple[PriorFit, flo
     return found, found.log_evidence - plain.log_evidence
 
 
+def _posterior(
+    cells: ClickCells, z: FloatArray, model: LogitModel
+) -> tuple[FloatArray, FloatArray]:
+    """(documents, points) logits and their probabilities, in the order of cells."""
+    documents = documents_of(cells, z)
+    eta = rank_prior.points_of(documents, cells.alpha, cells.beta)
+    return eta, rank_prior.posterior(documents, eta, cells.alpha, cells.beta, model).p
+
+
 def _posteriors(
     cells: ClickCells, z: FloatArray, model: LogitModel, level: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """(documents,) mean, and the ends of the interval, of the relevance, in the order of cells."""
-    documents = documents_of(cells, z)
-    eta = rank_prior.points_of(documents, cells.alpha, cells.beta)
-    p = rank_prior.posterior(documents, eta, cells.alpha, cells.beta, model).p
+    eta, p = _posterior(cells, z, model)
     tail = (1 - level) / 2
     low, high = (_sigmoid(_quantile(eta, p, each)) for each in (tail, 1 - tail))
     return np.sum(p * _sigmoid(eta), axis=1), low, high
@@ -233,9 +238,7 @@ def _posteriors(
 
 def _logits(cells: ClickCells, z: FloatArray, model: LogitModel) -> FloatArray:
     """(2, documents) mean and variance of the logit, in the order of cells."""
-    documents = documents_of(cells, z)
-    eta = rank_prior.points_of(documents, cells.alpha, cells.beta)
-    p = rank_prior.posterior(documents, eta, cells.alpha, cells.beta, model).p
+    eta, p = _posterior(cells, z, model)
     mean = np.sum(p * eta, axis=1)
     return np.array([mean, np.sum(p * (eta - mean[:, None]) ** 2, axis=1)])
 

@@ -94,23 +94,17 @@ class LtrPlugin(Format):
             return forms.linear_single(features, forms.weights_of(definition, names, path))
         if definition["objective"] not in ("rank:ndcg", "rank:map", "rank:pairwise", "reg:linear"):
             raise FileFormatError(f"{path} has an objective that the plugin transforms or refuses.")
-        index, nodes = forms.indices(names), forms.Nodes.empty()
+        index, nodes = forms.indices(names), forms.Nodes()
 
         def split(node: Any) -> tuple[int, float, bool, Any, Any]:
             yes, no = node["children"]
             if (yes["nodeid"], no["nodeid"]) != (node["yes"], node["no"]) or "depth" not in node:
                 raise FileFormatError(f"{path} has a split whose children are not those it names.")
-            to_yes = node["missing"] == node["yes"]
-            return (
-                index[node["split"]],
-                float(forms.single_of(node["split_condition"])),
-                to_yes,
-                yes,
-                no,
-            )
+            feature, threshold = index[node["split"]], float(node["split_condition"])
+            return feature, threshold, node["missing"] == node["yes"], yes, no
 
         for tree in definition["splits"]:
-            nodes.add_nested(tree, split, lambda node: forms.leaf_of(node, "leaf"))
+            nodes.add_nested(tree, split, "leaf")
         return forms.summed(nodes.leaves(features, forms.below, np.float32), np.float32)
 
     def _commands(self, target: Target) -> tuple[str, ...]:

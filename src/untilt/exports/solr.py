@@ -90,7 +90,7 @@ class Solr(Format):
         if model["class"].endswith(".LinearModel"):
             weights = forms.weights_of(model["params"]["weights"], own, path)
             return forms.linear_single(rows, weights)
-        index, nodes = forms.indices(own), forms.Nodes.empty()
+        index, nodes = forms.indices(own), forms.Nodes()
 
         def split(node: Any) -> tuple[int, float, bool, Any, Any]:
             compared = np.float32(forms.single_of(node["threshold"]) + np.float32(1e-6))
@@ -102,7 +102,7 @@ class Solr(Format):
                 raise FileFormatError(
                     f"{path} has a tree with a weight, which untilt never writes."
                 )
-            nodes.add_nested(tree["root"], split, lambda node: forms.leaf_of(node, "value"))
+            nodes.add_nested(tree["root"], split, "value")
         return forms.summed(nodes.leaves(rows, forms.not_above, np.float32), np.float32)
 
 

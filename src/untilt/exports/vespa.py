@@ -128,7 +128,7 @@ def _expression(form: forms.LinearForm, names: list[str]) -> str:
 def _profile(given: tuple[str, ...], names: list[str], use: str, target: Target) -> str:
     """A function for each feature that is none of Vespa's own."""
     functions = "".join(
-        f"    # {_comment(own)}\n    function {name}() {{\n"
+        f"    # {' '.join(own.split())}\n    function {name}() {{\n"
         f"        expression: attribute(FIELD_OF_{name})\n    }}\n"
         for own, name in zip(given, names, strict=True)
         if _FUNCTION.fullmatch(name)
@@ -139,10 +139,6 @@ def _profile(given: tuple[str, ...], names: list[str], use: str, target: Target)
         f"    first-phase {{\n        expression: nativeRank\n    }}\n"
         f"    second-phase {{\n        rerank-count: 100\n        expression: {use}\n    }}\n}}\n"
     )
-
-
-def _comment(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _commands(target: Target, *, linear: bool) -> tuple[str, ...]:
@@ -170,18 +166,14 @@ def read_vespa(path: Path, names: tuple[str, ...], features: forms.SingleArray) 
     if "objective" not in model or "pandas_categorical" not in model:
         raise FileFormatError(f"{path} lacks what Vespa's importer asks for.")
     columns = [forms.indices(names)[name] for name in model["feature_names"]]
-    nodes = forms.Nodes.empty()
+    nodes = forms.Nodes()
 
     def split(node: Any) -> tuple[int, float, bool, Any, Any]:
         column, threshold = columns[node["split_feature"]], float(node["threshold"])
         return column, threshold, node["default_left"], node["left_child"], node["right_child"]
 
     for tree in model["tree_info"]:
-        nodes.add_nested(
-            tree["tree_structure"],
-            split,
-            lambda node: float(node["leaf_value"]) if "leaf_value" in node else None,
-        )
+        nodes.add_nested(tree["tree_structure"], split, "leaf_value")
     leaves = nodes.leaves(features.astype(np.float64), _vespa_left, np.float64)
     return forms.summed(leaves, np.float64)
 

@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from untilt._core import saved
 from untilt._core.arrays import FeatureArray, FloatArray, Missing, check_missing
+from untilt._core.declared import is_whole
 from untilt._core.estimator import BaseEstimator
 from untilt._core.feature_table import OLD_RANK, OLD_RANK_IS, feature_array, known_values
-from untilt._core.files import replacing
+from untilt._core.files import write_text
 from untilt._core.saved import Saved
 from untilt._core.seen_queries import SeenQueries
 from untilt._core.threads import one_blas_thread
@@ -199,9 +200,7 @@ class Ranker(BaseEstimator, Saved):
             raise OptionError(f"card must be another file than the ranker's. Got {card} for both.")
         super().save(path)
         if card is not None:
-            with replacing(card) as temporary:
-                text = ranker_card(self, Path(path).name)
-                temporary.write_text(text, encoding="utf-8")
+            write_text(card, ranker_card(self, Path(path).name))
 
     def warm_up(self) -> Self:
         """Do now what else the first calls of `predict` would do, such as to compile kernels.
@@ -252,24 +251,18 @@ class Ranker(BaseEstimator, Saved):
             raise NotFittedError(f"this {name} has not been fitted. Call fit(log) first.")
 
 
-def check_positive(what: str, value: object, *, or_zero: bool = False) -> None:
+def check_positive(what: str, value: Any, *, or_zero: bool = False) -> None:
     """Raise unless an option is a finite number above 0 (or 0)."""
-    if (
-        isinstance(value, (int, float, np.number))
-        and not isinstance(value, bool)
-        and np.isfinite(value)
-        and (value > 0 or (or_zero and value == 0))
-    ):
-        return
-    least = "at least 0" if or_zero else "above 0"
-    raise OptionError(f"{what} must be a number {least}. Got {value!r} instead.")
+    known = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not (known and np.isfinite(value) and (value > 0 or (or_zero and value == 0))):
+        least = "at least 0" if or_zero else "above 0"
+        raise OptionError(f"{what} must be a number {least}. Got {value!r} instead.")
 
 
 def check_rounds(what: str, value: object) -> None:
     """Raise unless an option is a whole number of at least 1."""
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 1:
-        return
-    raise OptionError(f"{what} must be a whole number of at least 1. Got {value!r} instead.")
+    if not is_whole(value, 1):
+        raise OptionError(f"{what} must be a whole number of at least 1. Got {value!r} instead.")
 
 
 def load(path: str | os.PathLike[str]) -> Any:

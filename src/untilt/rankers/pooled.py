@@ -113,15 +113,19 @@ def pooled_lists(
         raise nothing_to_learn()
     labels = weighting.labels(lists)
     least = min(0.0, float(labels.min()))
+    return whole_queries(lists, labels - least), PooledTable(weighting, least)
+
+
+def whole_queries(lists: TrainingLists, labels: FloatArray) -> TrainingLists:
+    """One list per query: all documents that any session showed, with these labels of theirs."""
     queries, per_query = np.unique(lists.doc_query, return_counts=True)
     order = tie_order(lists)
-    whole = replace(
+    return replace(
         lists, indptr=ragged.indptr_of(per_query), query=queries,
         count=sum_by(lists.query, lists.count)[queries], document=order,
-        position_index=np.zeros(len(order), dtype=np.int64), label=labels[order] - least,
+        position_index=np.zeros(len(order), dtype=np.int64), label=labels[order],
         slate_of_list=np.arange(len(queries)),
     )  # fmt: skip
-    return whole, PooledTable(weighting, least)
 
 
 def document_labels(

@@ -8,7 +8,7 @@ sorted by query, by DuckDB, which spills to disk. What is held is a piece and th
 import gzip
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -275,8 +275,13 @@ class _DocumentsTable:
                         ranked = ranked.filter(pc.less_equal(ranked[self.rank], top))
                     yield from ranked.select(schema.names).cast(schema).to_batches()
 
-        with _explained_writing(out):
+        try:
             _write_table(temporary, out, schema, pieces())
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            raise OptionError(
+                f"{os.fspath(out)} cannot hold a column of the documents: {error}. Parquet can "
+                "hold lists and records; else leave that column out."
+            ) from error
         self._check(runs)
         used = {self.query, self.document, *self.ranker.feature_names_}
         unused = tuple(e for e, column in self.types.items() if e not in used and column.is_numeric)
@@ -301,9 +306,8 @@ class _DocumentsTable:
             starts = runs.starts(batch)
             scored = scored.append_column(self.score, pa.array(self._scores(batch)))
             number = pa.array(runs.number(starts, batch.num_rows))
-            scored = scored.append_column(
-                self.rank, number
-            )  # of the query, until all of it is here
+            # The number of the query, until all of it is here.
+            scored = scored.append_column(self.rank, number)
             if len(starts):
                 held.append(scored.slice(0, starts[-1]))
                 if any(len(each) for each in held):
@@ -377,19 +381,6 @@ class _QueryRuns:
         begins = np.zeros(n_rows, dtype=np.int64)
         begins[starts] = 1
         return self.count - len(starts) + np.cumsum(begins)
-
-
-@contextmanager
-def _explained_writing(out: PathLike) -> Iterator[None]:
-    import pyarrow as pa
-
-    try:
-        yield
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        raise OptionError(
-            f"{os.fspath(out)} cannot hold a column of the documents: {error}. Parquet can hold "
-            "lists and records; else leave that column out."
-        ) from error
 
 
 def _write_table(

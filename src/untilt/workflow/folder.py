@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from untilt._core import codec
-from untilt._core.files import clear_unfinished, remove_if_nothing, replacing
+from untilt._core.files import clear_unfinished, remove_if_nothing, write_text
 from untilt._core.progress import progress
 from untilt._core.store import Store, key_of
 from untilt._version import __version__
@@ -20,20 +20,6 @@ from untilt.facts import warning
 from untilt.report.decision import FIGURES, PROVENANCE
 from untilt.report.step_results import StepTime
 
-# What people look at lies in the folder, what a run needs to go on in `work/`.
-PLACES = {
-    "report": "report.html", "figures": FIGURES, "provenance": PROVENANCE, "audit": "audit.json",
-    "bias": "bias.json", "ranker": "ranker.untilt",
-    "candidate": "candidate.untilt", "order": "order.csv", "card": "ranker.md",
-    "options": "run.toml",
-    "tables": "tables", "work": "work", "log": "work/log.parquet",
-    "documents": "work/documents.parquet", "candidates": "work/candidates", "steps": "work/steps",
-}  # fmt: skip
-RESULTS = (
-    "report", "figures", "provenance", "audit", "bias", "ranker", "candidate", "order", "card",
-    "options",
-)  # fmt: skip
-_SUFFIXES = {Path(place).suffix for place in PLACES.values()} - {""} | {".npy"}
 # In `work/`: says whose folder it is.
 CLAIM = "untilt-run.txt"
 _CLAIMED = (
@@ -41,9 +27,19 @@ _CLAIMED = (
 )
 
 
+class _At:
+    """A place in the folder, and in an instance its path."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def __get__(self, folder: "RunFolder", _: object = None) -> Path:
+        return folder.path / self.place
+
+
 @dataclass(frozen=True)
 class RunFolder:
-    """Where each file of a run lies.
+    """Where each file of a run lies: what people look at in the folder, the rest in `work/`.
 
     Parameters
     ----------
@@ -60,32 +56,28 @@ class RunFolder:
     """
 
     path: Path
-    report: Path = field(init=False)
-    figures: Path = field(init=False)
-    provenance: Path = field(init=False)
-    audit: Path = field(init=False)
-    bias: Path = field(init=False)
-    ranker: Path = field(init=False)
-    candidate: Path = field(init=False)
-    order: Path = field(init=False)
-    card: Path = field(init=False)
-    options: Path = field(init=False)
-    tables: Path = field(init=False)
-    work: Path = field(init=False)
-    log: Path = field(init=False)
-    documents: Path = field(init=False)
-    candidates: Path = field(init=False)
-    steps: Path = field(init=False)
-
-    def __post_init__(self) -> None:
-        for name, place in PLACES.items():
-            object.__setattr__(self, name, self.path / place)
+    report = _At("report.html")
+    figures = _At(FIGURES)
+    provenance = _At(PROVENANCE)
+    audit = _At("audit.json")
+    bias = _At("bias.json")
+    ranker = _At("ranker.untilt")
+    candidate = _At("candidate.untilt")
+    order = _At("order.csv")
+    card = _At("ranker.md")
+    options = _At("run.toml")
+    tables = _At("tables")
+    work = _At("work")
+    log = _At("work/log.parquet")
+    documents = _At("work/documents.parquet")
+    candidates = _At("work/candidates")
+    steps = _At("work/steps")
 
     @property
     def written(self) -> list[str]:
         """What a run writes: files, and with a slash at the end folders of its own."""
-        own = [str(getattr(self, name)) for name in RESULTS]
-        return [*own, f"{self.tables}/", f"{self.work}/"]
+        own = [place for place in PLACES if "/" not in place and place not in ("tables", "work")]
+        return [*(str(self.path / place) for place in own), f"{self.tables}/", f"{self.work}/"]
 
     def check(self, *, force: bool = False) -> None:
         """Raise where the folder cannot be used, or holds files and no run has been there."""
@@ -112,8 +104,7 @@ class RunFolder:
         """Note that this is the folder of a run, before anything else is written."""
         if not (self.work / CLAIM).is_file():
             remove_if_nothing(self.work / CLAIM)
-            with replacing(self.work / CLAIM) as temporary:
-                temporary.write_text(_CLAIMED, encoding="utf-8")
+            write_text(self.work / CLAIM, _CLAIMED)
 
     def clear_unfinished(self) -> None:
         """Remove what a killed run left half-written."""
@@ -125,7 +116,7 @@ class RunFolder:
 
         What is not empty is somebody's: it stays, and writing there ends with an error.
         """
-        places = [self.path / place for place in PLACES.values()]
+        places = [self.path / place for place in PLACES]
         for folder in (self.tables, self.work, self.steps, self.candidates):
             places += folder.iterdir() if folder.is_dir() else ()
         for path in places:
@@ -133,12 +124,16 @@ class RunFolder:
                 remove_if_nothing(path)
 
 
+PLACES = [each.place for each in vars(RunFolder).values() if isinstance(each, _At)]
+_SUFFIXES = {Path(place).suffix for place in PLACES} - {""} | {".npy"}
+
+
 def _other_files(folder: Path) -> list[str]:
     """What lies in a folder; an empty `work` is left by a run that was killed at its start."""
     if not folder.is_dir():
         return []
     names = sorted(os.listdir(folder))
-    work = folder / PLACES["work"]
+    work = RunFolder(folder).work
     return [n for n in names if n != work.name or not work.is_dir() or any(work.iterdir())]
 
 

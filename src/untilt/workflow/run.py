@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from untilt._core import codec
 from untilt._core.declared import taking
-from untilt._core.files import replacing
+from untilt._core.files import write_text
 from untilt._core.places import refuse_inputs
 from untilt._core.store import locked
 from untilt.auditing.audit import Audit, audit
@@ -491,9 +491,7 @@ class _Run:
             how = provenance(self.options, times, split, command=self.command)
             decision = replace(known, provenance=how)
             tables = write_tables(decision, self.folder.tables)
-            text = config_text(self.options, log=self.source)
-            with replacing(self.folder.options) as temporary:
-                temporary.write_text(text, encoding="utf-8")
+            write_text(self.folder.options, config_text(self.options, log=self.source))
             write_figures(decision, self.folder.figures)
             write_page(page(decision), self.folder.report)
             if known.candidate is None:

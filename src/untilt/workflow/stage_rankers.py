@@ -56,12 +56,6 @@ from untilt.workflow.options import RunOptions, duration_text
 from untilt.workflow.stage_evaluate import chosen_clip, estimated, evaluate_scores
 from untilt.workflow.stage_read import PARTS, Data, Judged, as_clicks
 
-FEWER_THAN_CHOSEN = warning(
-    "run.fewer-trees",
-    "To meet the time limit of {limit}, rankers have {trees} trees instead of a number chosen on "
-    "held-out queries.",
-)
-
 FEWER_TREES = warning(
     "run.fewer-trees",
     "To meet the time limit of {limit}, rankers have {trees} trees instead of {wanted}.",
@@ -175,7 +169,8 @@ def plan_within(
             return wanted
         found = plan_within(replace(wanted, trees=USUAL_TREES), speed, seconds, limit=limit)
         limited = duration_text(limit)
-        fewer = FEWER_THAN_CHOSEN(limit=limited, trees=found.trees, wanted="auto")
+        wish = "a number chosen on held-out queries"
+        fewer = FEWER_TREES(limit=limited, trees=found.trees, wanted=wish)
         others = (each for each in found.warnings if each.code != fewer.code)
         return replace(found, warnings=(fewer, *others))
     enough = min(wanted.trees, max(FEWEST_TREES, wanted.trees // FEWER))

@@ -458,7 +458,8 @@ class RunInputs:
             return None
         self._seen.append((found, stamps(found)))
         names = [name for name in found.with_changes if os.path.isfile(name)]
-        with progress("looking whether the input is the same", total=_total_size(names)) as advance:
+        size = sum(map(os.path.getsize, names))
+        with progress("looking whether the input is the same", total=size) as advance:
             digests = [[_fingerprint_name(name), file_digest(name, advance)] for name in names]
         return [*digests, *([] if found.table is None else [str(found.table)])]
 
@@ -471,7 +472,3 @@ class RunInputs:
 def _fingerprint_name(file: str) -> str:
     path = Path(file)
     return "/".join([*(part for part in path.parts[:-1] if "=" in part), path.name])
-
-
-def _total_size(names: list[str]) -> int:
-    return sum(os.path.getsize(name) for name in names)

@@ -79,19 +79,11 @@ def table_path(folder: Path, name: str) -> Path:
 
 def _tables(decision: Decision) -> dict[str, Rows]:
     audit, bias = decision.audit, decision.bias
-    rates = audit.click_rates if audit else None
+    curves = {} if bias is None else bias.bias.contexts or {bias.bias.method: bias.bias}
     models = decision.click_models.models if decision.click_models else ()
     return {
-        "click_rates": []
-        if rates is None
-        else _curve("click rate", rates.rate, rates.low, rates.high),
-        "examination": []
-        if bias is None
-        else [
-            row
-            for name, each in (bias.bias.contexts or {bias.bias.method: bias.bias}).items()
-            for row in _curve(name, each.examination, each.low, each.high)
-        ],
+        "click_rates": _curves({} if audit is None else {"click rate": audit.click_rates}, "rate"),
+        "examination": _curves(curves, "examination"),
         "position_graph": [
             {name: getattr(edge, name) for name in ("upper", "lower", "documents", "weight")}
             for edge in (audit.graph.edges if audit else ())
@@ -131,11 +123,7 @@ def _tables(decision: Decision) -> dict[str, Rows]:
 def _held_out(part: HeldOut) -> dict[str, Rows]:
     clips, pairs = part.clip_curve, part.pair_bias
     return {
-        "moved": [
-            row
-            for name, each in part.new_positions.items()
-            for row in _curve(name, each.value, each.low, each.high)
-        ],
+        "moved": _curves(part.new_positions, "value"),
         "pair_bias": []
         if pairs is None
         else [*_curve("t+ (clicked)", pairs.plus), *_curve("t- (not clicked)", pairs.minus)],
@@ -153,6 +141,15 @@ def _held_out(part: HeldOut) -> dict[str, Rows]:
             for document in query.documents
         ],
     }  # fmt: skip
+
+
+def _curves(named: Mapping[str, Any], value: str) -> Rows:
+    """Rows of each curve by its name; `value` is the attribute with its values."""
+    return [
+        row
+        for name, each in named.items()
+        for row in _curve(name, getattr(each, value), each.low, each.high)
+    ]
 
 
 def _curve(

@@ -24,9 +24,10 @@ the mean judge is meant, one grade's noise counts in full: V1 += tau^2 sum_S a^2
 [angelopoulos2023]_ ("prediction-powered"), [sarndal1992]_ (g-weights, regression estimator).
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -213,13 +214,7 @@ class LabelEstimates(Entries[LabelEstimate], Portable, View):
     level: float
     agreements: tuple[Agreement, ...]
     facts: tuple[Fact, ...]
-
-    def __getitem__(self, name: str) -> LabelEstimate:
-        for entry in self.entries:
-            if entry.name == name:
-                return entry
-        names = ", ".join(entry.name for entry in self.entries)
-        raise OptionError(f"there is no estimate {name!r}. There are: {names}.")
+    named_by: ClassVar[str] = "name"
 
     def ends(self, entry: LabelEstimate) -> dict[str, float]:
         """Value and interval for queries like these, on the scale of the metric."""
@@ -491,12 +486,10 @@ def _worth(a: FloatArray, alone: Regressed, found: Regressed, grades: int) -> fl
         p = probabilities(size, n)
         return float(np.sum(a**2 * np.divide(1 - p, p, out=np.zeros(len(p)), where=p > 0)))
 
-    low, high = 1, int(np.sum(size > 0))
+    most = int(np.sum(size > 0))
     wanted = variance(grades) * found.variance / max(alone.variance, 1e-300)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if variance(middle) <= wanted else (middle, high)
-    return float(high)
+    more = bisect_left(range(2, most), -wanted, key=lambda n: -variance(n))
+    return float(min(2 + more, most))
 
 
 def _agreements(

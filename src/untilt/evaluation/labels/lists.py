@@ -20,6 +20,7 @@ from untilt.data.grades import Grades, find_pairs
 from untilt.data.judged import JudgedLists
 from untilt.errors import OptionError, ShapeError
 from untilt.evaluation.judged import Predicts
+from untilt.evaluation.slots import as_rank_metric, ranks_by_query, shared_places
 from untilt.evaluation.systems import LoggedOrder
 from untilt.metrics.metric import BINARY, EACH_GAIN, EXPONENTIAL, ONE, Metric
 
@@ -86,23 +87,16 @@ def place_weights(lists: Candidates, system: Any, metric: Metric) -> FloatArray:
     if isinstance(system, LoggedOrder):
         if not isinstance(data, ClickLog):
             raise OptionError("judged lists hold no shown order. Give a click log, or scores.")
-        by_rank = _cut(metric, max(depth, int(data.rank.max(initial=0))))
+        by_rank = as_rank_metric(metric).weights(max(depth, int(data.rank.max(initial=0))))
         shown = data.row_count * by_rank[data.rank - 1] / data.n_sessions
         item = np.arange(data.n_documents) if data.item is None else data.item
         whole: FloatArray = sum_by(item[data.document], shown, data.n_items)[item[lists.row]]
         return whole
     scores = scores_of(lists, system)
-    by_rank = _cut(metric, depth)
-    order = np.lexsort((-scores, lists.owner))
-    rank = np.empty(len(scores), dtype=np.int64)
-    rank[order] = ragged.index_in_list(lists.indptr)
-    # Documents of equal score share the mean of their places.
-    same = np.r_[True, np.diff(scores[order]) != 0]
-    same[lists.indptr[:-1][np.diff(lists.indptr) > 0]] = True
-    tie = np.empty(len(scores), dtype=np.int64)
-    tie[order] = np.cumsum(same) - 1
-    mean = sum_by(tie, by_rank[rank]) / np.bincount(tie)
-    return np.asarray(lists.weight[lists.owner] * mean[tie])
+    by_rank = as_rank_metric(metric).weights(depth)
+    page = by_rank[ragged.index_in_list(lists.indptr)]
+    mean = shared_places(lists.indptr, *ranks_by_query(lists.indptr, scores), page)
+    return np.asarray(lists.weight[lists.owner] * mean)
 
 
 def scores_of(lists: Candidates, system: Any) -> FloatArray:
@@ -123,13 +117,6 @@ def scores_of(lists: Candidates, system: Any) -> FloatArray:
     return scores[lists.row]
 
 
-def _cut(metric: Metric, depth: int) -> FloatArray:
-    discount = metric.discount(depth)
-    if metric.cut is not None:
-        discount = np.where(np.arange(depth) < metric.cut, discount, 0.0)
-    return discount
-
-
 def is_sum(metric: Metric) -> bool:
     """Whether it is a sum over documents, without a norm: then single documents can be graded."""
     formula = metric.formula()
@@ -147,7 +134,9 @@ def gains(metric: Metric, grade: FloatArray) -> FloatArray:
 def largest_value(metric: Metric, lists: Candidates, top_grade: float) -> float:
     """Of a sum: every place filled by the top grade. What a share is taken of."""
     depth = int(np.diff(lists.indptr).max(initial=0))
-    return float(_cut(metric, depth).sum() * gains(metric, np.array([top_grade]))[0])
+    return float(
+        as_rank_metric(metric).weights(depth).sum() * gains(metric, np.array([top_grade]))[0]
+    )
 
 
 @dataclass(frozen=True, eq=False)

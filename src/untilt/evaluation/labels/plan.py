@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from untilt._core.arrays import AnyArray, FloatArray
-from untilt._core.files import replacing
+from untilt._core.files import write_text
 from untilt._core.portable import Portable
 from untilt._core.random import Seed, generator
 from untilt._core.statistics import check_level, normal_quantile
@@ -74,8 +74,7 @@ class LabelPlan(Portable, View):
         writer.writerow(("query_id", "doc_id", "grade", "probability", "drawn"))
         columns = (self.query_id.tolist(), self.doc_id.tolist(), self.probability.tolist())
         writer.writerows((q, d, "", repr(p), self.drawn) for q, d, p in zip(*columns, strict=True))
-        with replacing(Path(path)) as temporary:
-            temporary.write_text(held.getvalue(), encoding="utf-8")
+        write_text(path, held.getvalue())
         return Path(path)
 
     def view(self) -> list[Section]:

@@ -100,7 +100,7 @@ def boost(
     if n_threads is not None:
         params["num_threads"] = n_threads
     check_features(lists)
-    train = dataset_of(lists, dataset_params(params))
+    train = dataset_of(lists.features, dataset_params(params))
     more: dict[str, Any] = {}
     values: list[float] = []
     early = validation is not None and validation.rounds is not None
@@ -142,7 +142,7 @@ def dataset_params(params: dict[str, Any]) -> dict[str, Any]:
     return {name: params[name] for name in _OF_THE_DATASET if name in params}
 
 
-def dataset_of(lists: TrainingLists, params: dict[str, Any] | None = None) -> "lightgbm.Dataset":
+def dataset_of(features: FeatureArray, params: dict[str, Any] | None = None) -> "lightgbm.Dataset":
     """A LightGBM dataset with one row per document; labels are unused and all 0.
 
     LightGBM refuses JSON's special characters in feature names, so it gets Column_0, Column_1, ...
@@ -150,9 +150,9 @@ def dataset_of(lists: TrainingLists, params: dict[str, Any] | None = None) -> "l
     import lightgbm
 
     return lightgbm.Dataset(
-        lists.features,
-        label=np.zeros(lists.n_documents, dtype=np.float32),
-        feature_name=[f"Column_{j}" for j in range(len(lists.feature_names))],
+        features,
+        label=np.zeros(len(features), dtype=np.float32),
+        feature_name=[f"Column_{j}" for j in range(features.shape[1])],
         params={**FIXED, **(params or {})},
         free_raw_data=True,
     )

@@ -32,6 +32,7 @@ from untilt.rankers.trees.boosting import (
     Boosted,
     boost,
     check_features,
+    dataset_of,
     dataset_params,
     merged,
     refused,
@@ -122,8 +123,6 @@ class FoldTraining:
     """
 
     def __init__(self, features: FeatureArray, fold: IntArray, options: BoostingOptions) -> None:
-        import lightgbm
-
         self.fold, self.options = fold, options
         self.n_folds = int(fold.max()) + 1
         # One thread for a small tree; where trees are large, what is left after one for each fold.
@@ -131,12 +130,8 @@ class FoldTraining:
         per_fold = max(1, self.n_threads // self.n_folds)
         own = {**FIXED, **options.params, "num_threads": per_fold}
         self.params = own if is_dense(features, own.get("max_bin", 255)) else own | BY_COLUMNS
-        self._data = lightgbm.Dataset(
-            features,
-            label=np.zeros(len(features), dtype=np.float32),
-            feature_name=[f"Column_{j}" for j in range(features.shape[1])],
-            params={**self._quiet, "num_threads": self.n_threads},
-        ).construct()
+        params = {**self._quiet, "num_threads": self.n_threads}
+        self._data = dataset_of(features, params).construct()
 
     def training_rows(self, held_out: int, among: IntArray | None = None) -> IntArray:
         """Rows outside the fold; of those given, or of all."""

@@ -156,10 +156,8 @@ def cross_fitted_relevance(
 def _predict_left_out(
     lists: learning_data.TrainingLists, training: objectives.TreeTraining, left_out: BoolArray
 ) -> FloatArray:
-    part, curves = (
-        lists.of_documents(~left_out),
-        learning_data.affine_curves(of_positions(training.bias), lists.depth),
-    )
+    part = lists.of_documents(~left_out)
+    curves = learning_data.affine_curves(of_positions(training.bias), lists.depth)
     counts = learning_data.click_counts(part, training.lambdas.query_weight)
     objective = objectives.PbmTreeObjective(PbmLikelihood(counts, *curves))
     n_trees = training.prior_trees or training.boosting.n_trees

@@ -18,14 +18,13 @@ from untilt.bias.contextual.curves import ContextualCurve
 from untilt.bias.curve import PositionBias
 from untilt.bias.given import BiasLike
 from untilt.catalog import method
-from untilt.data.slates import Slates
 from untilt.errors import OptionError, ShapeError, check_choice
 from untilt.objectives.losses import PbmLikelihood
 from untilt.objectives.pair_slates import GAINS, PairSlates, list_norms, sum_pairs
 from untilt.objectives.pairs import MapObjective, PairObjective
 from untilt.rankers import learning_data
 from untilt.rankers.learning_data import TrainingLists
-from untilt.rankers.pooled import PooledTable, pooled_lists
+from untilt.rankers.pooled import PooledTable, pooled_lists, whole_queries
 from untilt.rankers.validation import of_positions
 from untilt.weighting.base import JointWeighting, LearnedTable, Weighting
 from untilt.weighting.tables import Naive
@@ -245,21 +244,11 @@ def label_objective(
 ) -> TreeObjective:
     """One list per query over all its shown documents, with a graded label for each."""
     check_graded(options)
-    order = learning_data.tie_order(lists)
-    queries, per_query = np.unique(lists.doc_query, return_counts=True)
-    indptr = ragged.indptr_of(per_query)
-    gain = labels[order]
-    traffic = sum_by(lists.query, lists.list_weights(options.query_weight))[queries]
-    traffic = traffic * list_norms(indptr, gain, options.metric, options.truncation)
-    shown = Slates(
-        indptr=indptr,
-        query=queries,
-        count=traffic,
-        document=order,
-        position_index=np.zeros(len(order), dtype=np.int64),
-        n_documents=lists.n_documents,
-    )
-    slates = sum_pairs(shown, np.arange(len(queries)), gain=gain, weight=traffic, collapse=False)
+    shown = whole_queries(lists, labels)
+    gain = shown.label
+    traffic = sum_by(lists.query, lists.list_weights(options.query_weight))[shown.query]
+    traffic = traffic * list_norms(shown.indptr, gain, options.metric, options.truncation)
+    slates = sum_pairs(shown, shown.slate_of_list, gain=gain, weight=traffic, collapse=False)
     return _with_pairs(PairTreeObjective(options.objective(slates), Naive()), lists)
 
 

@@ -247,7 +247,7 @@ def lightgbm_dataset(
     log: ClickLog | JudgedLists, params: dict[str, Any] | None = None
 ) -> "lightgbm.Dataset":
     """A `lightgbm.Dataset` whose rows are those that `objective(log, ...)` expects."""
-    return dataset_of(training_lists(log), params)
+    return dataset_of(training_lists(log).features, params)
 
 
 def catboost_pool(
