@@ -170,11 +170,11 @@ def test_parts_are_replaced_with_force_alone(tmp_path):
 
 
 def test_a_page_of_somebody_is_no_page_of_an_experiment(tmp_path):
-    (tmp_path / "index.md").write_text("somebody's")
+    (tmp_path / "003-quick.md").write_text("somebody's")
     said = call("reproduce", "003-table-2", "--quick", "--out", tmp_path)
     assert said.exit_code == 2
-    assert "already holds index.md" in said.stderr
-    assert sizes(tmp_path) == {"index.md": b"somebody's"}
+    assert "already holds 003-quick.md" in said.stderr
+    assert sizes(tmp_path) == {"003-quick.md": b"somebody's"}
 
 
 def test_the_program_has_these_commands():
