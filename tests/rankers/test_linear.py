@@ -315,7 +315,7 @@ def test_scaling_is_the_textbook_one(rng):
         ),
         (
             {"weighting": PairwiseDebiasing(), "loss": "dcg-bound"},
-            "pair weights of PairwiseDebiasing depend",
+            "weights of PairwiseDebiasing depend",
         ),
     ],
 )

@@ -224,7 +224,7 @@ def test_weights_of_pairs_are_refused(pbm_log, loss):
     log = pbm_log().log
     with pytest.raises(OptionError, match="belongs to a pair of positions"):
         LinearRanker(PRS(THETA_5), loss=loss).fit(log)
-    with pytest.raises(OptionError, match="labels are not 0/1"):
+    with pytest.raises(OptionError, match="label is not 0/1"):
         LinearRanker(IPS(THETA_5), loss=loss).fit(log.with_label(2 * log.label))
 
 

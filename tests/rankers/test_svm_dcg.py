@@ -273,7 +273,9 @@ def test_an_early_stop_is_reported(made):
 @pytest.mark.parametrize("weighting", [PRS(PowerLaw(1.0)), AffineIPS(TRUST), PairwiseDebiasing()],
                          ids=lambda value: type(value).__name__)  # fmt: skip
 def test_weights_of_pairs_and_negative_ones_are_refused(made, weighting):
-    with pytest.raises(OptionError, match=r"metric='dcg' .* Use ut\.IPS\(bias\), or metric='arp'"):
+    with pytest.raises(
+        OptionError, match=r"metric='dcg' .* Use ut\.IPS\(bias\), .* or metric='arp'"
+    ):
         RankSVM(weighting, metric="dcg").fit(made.log)
 
 
