@@ -80,12 +80,12 @@ def export(
 def _unshipped(ranker: Path) -> list[Fact]:
     """A warning where this is the candidate of a run that keeps the old order."""
     from untilt.report.decision import Decision
-    from untilt.workflow.folder import PLACES
+    from untilt.workflow.folder import RunFolder
 
-    figures = ranker.with_name(PLACES["figures"])
-    if ranker.name != PLACES["candidate"] or not figures.is_file():
+    folder = RunFolder(ranker.parent)
+    if ranker != folder.candidate or not folder.figures.is_file():
         return []
-    decision = Decision.load(figures)
+    decision = Decision.load(folder.figures)
     if decision.ships or decision.answer is None:
         return []
     return [UNSHIPPED(verdict=decision.answer.verdict, old=decision.old_order)]
