@@ -68,7 +68,7 @@ def data(log, bias):
         new_positions={"new": moved},
         pair_bias=PairBias(old**-0.5, np.ones(DEPTH), 3),
     )
-    return Decision("deep", audit=ut.audit(log), bias=UsedBias(bias, "given"), held_out=held_out)
+    return Decision("deep", audit=ut.audit(log, depth=DEPTH), bias=UsedBias(bias, "given"), held_out=held_out)
 
 
 def rates(clicks, impressions=1000):
@@ -157,7 +157,7 @@ def test_no_ratio_is_told_where_nothing_is_known(data):
 
 
 def test_the_audit_of_a_deep_log_is_short(log):
-    found = ut.audit(log)
+    found = ut.audit(log, depth=DEPTH)
     told = repr(found)
     assert f"positions {found.click_rates.drawn_depth + 1}..200 hold" in told
     assert len(told.splitlines()) < 100
@@ -166,7 +166,7 @@ def test_the_audit_of_a_deep_log_is_short(log):
 
 def test_a_few_deep_clicks_do_not_ask_for_a_model_of_relevance(log):
     """Under 1% of the clicks lie below the positions that repeated documents compare."""
-    found = ut.audit(log)
+    found = ut.audit(log, depth=DEPTH)
     clicks = found.click_rates.clicks
     reach = found.advice.options["depth"]
     assert found.advice.estimator == "AllPairs"
