@@ -42,7 +42,8 @@ BAD_CELL = warning(
 )
 BAD_PLACE = warning(
     "log.bad-page",
-    "{page} is no whole number from {least} to {most:,}, or {column} none from {first}",
+    "{page} is no whole number from {least} to {most:,}, or {column} is no whole number from "
+    "{first}",
 )
 BAD_POSITION = warning("log.bad-position", "{column} is no whole number from {least} to {most:,}")
 BAD_LABEL = warning(
@@ -292,8 +293,8 @@ def check_mapping(
     if len(set(known)) < len(known):
         given = f"{list(labels)}" + (f" and context={list(context)}" if context else "")
         raise OptionError(
-            f"a label must have a name of its own. Got {given}; the names "
-            f"{', '.join(taken)} are taken. Map a label that is called so: "
+            f"a label must have a name that is not taken. Got {given}; the names "
+            f"{', '.join(taken)} are taken. Map a column of that name: "
             "⟦label='click'⟧, ⟦columns={'click': 'count'}⟧."
         )
     for ours, theirs in columns.items():

@@ -96,9 +96,9 @@ def _tables(
     columns = request.columns or {}
     if request.documents is None and columns.get(VERSION) is not None:
         raise OptionError(
-            "⟦columns={'version': ...}⟧ tells which row of the documents table a row "
-            "of the log has its features from. Give documents=, or leave it out: "
-            "features in the log itself may change from row to row."
+            "⟦columns={'version': ...}⟧ links a row of the log to a row of the documents table. "
+            "Give documents=, or leave version out: features in the log may change from row to "
+            "row."
         )
     if isinstance(request.source, Export):
         own = {name: theirs for name, theirs in columns.items() if name.startswith(OF_DOCUMENTS)}
@@ -171,7 +171,9 @@ def _load(
     """Load a table; `ignored` are columns that were left out before."""
     for column in layout.names:
         if "\0" in column or not is_utf8(column):
-            raise ColumnError(f"{source.what} has a column {column!r}: no name in SQL. Rename it.")
+            raise ColumnError(
+                f"{source.what} has a column {column!r}, which is no name in SQL. Rename it."
+            )
     name = source.load(layout.names, layout.ids)
     with translated_errors(source.what):
         types = {name: Column(name, type_) for name, type_ in database.columns(name).items()}
@@ -346,8 +348,8 @@ def _without_bad_rows(
         (n_rows,) = database.row("SELECT count(*) FROM impressions")
     if not (examined.bad or examined.notes):
         raise FileFormatError(
-            f"{what} contradicts itself: read twice, it does not give the same rows. The file is "
-            f"damaged or was changed while it was read. Write it anew."
+            f"{what} gives different rows when it is read twice. The file is damaged or changed "
+            "while it was read. Write it again."
         )
     known = (*examined.notes, *source.notes)
     refused = ReadReport(what, n_rows, 0, examined.bad, ignored, notes=known)
