@@ -120,7 +120,7 @@ def test_bad_rows_are_still_refused():
     )
     counted = duckdb.sql(collapse_sql("twice", 5)).to_arrow_table()
     assert counted.num_rows == 4
-    with pytest.raises(BadRowsError, match="position stands twice"):
+    with pytest.raises(BadRowsError, match="shows a position twice"):
         read_log(counted)
     lost = twice.set_column(1, "session_id", pa.array([1, None, 2, 3]))  # noqa: F841
     counted = duckdb.sql(collapse_sql("lost", 5)).to_arrow_table()

@@ -236,7 +236,7 @@ def test_nothing_is_written_beside_a_sqlite_file_and_its_last_changes_count(tmp_
 def test_a_sqlite_file_with_an_unfinished_change_is_refused(tmp_path):
     path = made_sqlite(tmp_path / "log.sqlite", CLICKS)
     (tmp_path / "log.sqlite-journal").write_bytes(bytes.fromhex("d9d505f920a163d7") + bytes(504))
-    with pytest.raises(FileFormatError, match="a change that is not finished"):
+    with pytest.raises(FileFormatError, match="an unfinished change"):
         read_log(path)
 
 

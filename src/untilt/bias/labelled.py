@@ -44,18 +44,18 @@ GRADED = note(
 ERRORS = note("bias.errors-by-group", "errors by leaving out {groups} groups of queries")
 NOISE_UNKNOWN = warning(
     "bias.grade-noise",
-    "no document has grades of two judges, so that their noise is not known: intervals hold "
-    "reliabilities from {least:.1f} to 1. A second judge of 100 documents would narrow them",
+    "no document has grades of two judges, so the noise of grades is unknown: intervals allow "
+    "reliabilities from {least:.1f} to 1. Grades of 100 documents by a second judge would narrow "
+    "them",
 )
 UNRELIABLE = warning(
     "bias.unreliable-grades",
-    "at a reliability of {reliability:.2f} grades say little about relevance, and the curve rests "
-    "on a large correction",
+    "at a reliability of {reliability:.2f} grades tell little about relevance, and the curve "
+    "needs a large correction",
 )
 FAIR = note(
     "bias.fair-grades",
-    "judges do not look at positions, and the ranker of the log knew no more of relevance than "
-    "their grades tell",
+    "judges ignore positions, and the logging ranker knew no more about relevance than the grades",
 )()
 
 GROUPS, FEWEST_QUERIES, FEWEST_CLICKS = 20, 10, 10

@@ -79,8 +79,8 @@ class Grades(Portable):
                 "a grade must be a number of at least 0", "Write 0 for not relevant")  # fmt: skip
         p = self.probability
         _refuse(~(np.isnan(p) | ((p > 0) & (p <= 1))), p,
-                "a probability must lie above 0 and be at most 1",
-                "It is that with which the row was drawn to be graded")  # fmt: skip
+                "a probability must be above 0 and at most 1",
+                "Give the probability with which the row was drawn for grading")  # fmt: skip
 
     @property
     def judges(self) -> tuple[str, ...]:
@@ -187,8 +187,8 @@ def _number(text: str, words: Mapping[str, float]) -> float:
         return float(text)
     except ValueError:
         raise BadRowsError(
-            f"the grade {text!r} is no number. Say what it is worth: "
-            f"⟦grades={{{text!r}: 1}}⟧, for each word."
+            f"the grade {text!r} is no number. Give its value: ⟦grades={{{text!r}: 1}}⟧, for each "
+            "word."
         ) from None
 
 
@@ -208,8 +208,7 @@ def _table(source: Any, columns: Mapping[str, str]) -> Rows:
             elif name in NEEDED or name in columns:
                 raise ColumnError(
                     f"{opened.what} has no column for {name}. Its columns: "
-                    f"{', '.join(opened.columns)}. Say which it is: "
-                    f"⟦columns={{{name!r}: ...}}⟧."
+                    f"{', '.join(opened.columns)}. Name it: ⟦columns={{{name!r}: ...}}⟧."
                 )
         ids = frozenset(chosen[name] for name in ("query_id", "doc_id"))
         with translated_errors(opened.what):

@@ -30,7 +30,7 @@ from untilt.rankers.base import Ranker
 
 CONSTANT = note(
     "export.constant",
-    "scores are {constant:+.6g} away from those of predict, the same for every document",
+    "scores differ from those of predict by {constant:+.6g}, the same for every document",
 )
 
 
@@ -153,8 +153,8 @@ def write_export(
     target = Target(place, name or plain_name(place.stem))
     if target.name != plain_name(target.name):
         raise OptionError(
-            "a model's name must be letters, digits, - and _, as it stands in addresses. "
-            f"Got {name!r}; {plain_name(target.name)!r} would do."
+            "a model's name must be letters, digits, - and _, because addresses contain it. Got "
+            f"{name!r}; {plain_name(target.name)!r} would do."
         )
     files = format.files(form, target)
     texts = dict(files.beside)

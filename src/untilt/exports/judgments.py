@@ -56,7 +56,7 @@ JUDGMENTS = note(
 )
 JUDGMENTS_NO_BIAS = warning(
     "export.judgments-no-bias",
-    "every position counts as examined alike: right for lists in random order alone",
+    "all positions count as equally examined, which holds only for lists in random order",
 )()
 JUDGMENTS_RELATIVE = note(
     "export.judgments-relative",
@@ -65,9 +65,9 @@ JUDGMENTS_RELATIVE = note(
 )()
 JUDGMENTS_BY_RANK = warning(
     "export.judgments-by-rank",
-    "with few clicks a judgment is mostly what the ranker of the log thought: it cannot show that "
-    "this ranker is good. For each unit of mean log rank the logit of relevance falls by {b:.2f} "
-    "+- {error:.2f} before any click, which adds {gain:,.0f} to the log-likelihood "
+    "with few clicks a judgment mostly repeats the order of the logging ranker: it cannot show "
+    "that this ranker is good. For each unit of mean log rank the logit of relevance falls by "
+    "{b:.2f} +- {error:.2f} before any click, which adds {gain:,.0f} to the log-likelihood "
     "(⟦prior='query'|--prior query⟧ leaves it out)",
 )
 

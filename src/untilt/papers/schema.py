@@ -421,6 +421,6 @@ def _check_named(named: Iterable[tuple[str, str]], known: list[str], kind: str, 
     for name, who in named:
         if name not in known:
             raise OptionError(
-                f"{where}: {who} speaks of the {kind} {name!r}, which is not there."
-                f"{did_you_mean(name, known)} There are: {', '.join(known)}."
+                f"{where}: {who} speaks of the {kind} {name!r}, which does not "
+                f"exist.{did_you_mean(name, known)} There are: {', '.join(known)}."
             )

@@ -29,7 +29,7 @@ from untilt.facts import Fact, Sentence, note, serious
 from untilt.views import Section, View
 
 NEW_OPEN = note(
-    "watch.new-open", "between the new ranker {new} and {old} nothing is decided yet: {text}"
+    "watch.new-open", "the comparison of the new ranker {new} with {old} is undecided: {text}"
 )
 
 NEW_BETTER = note(
@@ -44,8 +44,8 @@ NEW_WORSE = serious(
 
 FEATURES = serious(
     "watch.features",
-    "features of shown documents have other values than before: {named:listed}; stability index, "
-    "{limit:g} or more is a change that matters. Look at where they come from, then train anew",
+    "features of shown documents changed: {named:listed} (stability index; a change matters from "
+    "{limit:g} on). Check their source, then train again",
 )
 
 DOCUMENTS = serious(
@@ -73,15 +73,15 @@ CLICKS = serious(
 )
 NEW_TOO_EARLY = note(
     "watch.new-too-early",
-    "{queries:.0f} effective queries are too few to compare {new} with {old}; from {least} on it "
-    "can be watched",
+    "{queries:.0f} effective queries are too few to compare {new} with {old}; the comparison "
+    "needs {least}",
 )
 UNSEEN = serious(
     "watch.unseen",
-    "{share:.0%} of what is shown now was never shown before, more than {most:.0%}: nothing was "
-    "learned from clicks about it. Train on new sessions",
+    "{share:.0%} of what is shown now was never shown before, more than {most:.0%}: the ranker "
+    "learned nothing about it from clicks. Train on new sessions",
 )
-NO_FEATURES = note("watch.no-features", "the log has no features, so none was looked at")()
+NO_FEATURES = note("watch.no-features", "the log has no features to compare")()
 NO_CURVE = note("watch.no-curve", "period {period} has no curve: {why}")
 
 MOST_PERIODS = MOST_SERIES  # curves that can be told apart in one chart
@@ -271,7 +271,7 @@ def watch(
 # What is asked of readers, in the words of a sentence that begins with "whether", and the alarm.
 _READ = "people read otherwise"
 _CLICK = "people click more or less often"
-_LIKE = "documents are liked otherwise"
+_LIKE = "relevance changed"
 _ASKS = {_READ: READING, _CLICK: CLICKS, _LIKE: DOCUMENTS}
 
 

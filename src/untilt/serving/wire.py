@@ -268,7 +268,7 @@ def hashed(*parts: str) -> str:
 def _microseconds(time: datetime) -> int:
     if time.tzinfo is None:
         raise RequestError(
-            "the time of an event needs its offset, as in 2026-11-16T15:00:00Z or +01:00: nobody "
-            "can say which zone it is in without. Or leave it out."
+            "the time of an event needs its offset, as in 2026-11-16T15:00:00Z or +01:00: without "
+            "it the time zone is unknown. Or leave the time out."
         )
     return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

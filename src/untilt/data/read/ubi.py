@@ -550,8 +550,8 @@ class _Making:
         if not self._one("SELECT count(*) FROM ubi_hits"):
             raise ColumnError(
                 f"{self.what}: the export does not hold the results that were shown. No event has "
-                f"the action {' or '.join(self.wanted.actions(_IMPRESSION)) or 'of an impression'}, "
-                f"and no query has {' or '.join(_ASKED['hits'])}. Name your action or field: "
+                f"the action {' or '.join(self.wanted.actions(_IMPRESSION)) or 'of an impression'}"
+                f", and no query has {' or '.join(_ASKED['hits'])}. Name your action or field: "
                 "⟦columns={'impression': 'your action'}⟧ or "
                 "⟦columns={'hits': 'your field'}⟧."
             )
