@@ -188,7 +188,7 @@ def test_the_depth_that_most_rows_have():
 
 
 def test_a_connection_to_something_else():
-    with pytest.raises(OptionError, match="none to PostgreSQL"):
+    with pytest.raises(OptionError, match="is no PostgreSQL connection"):
         read_log((duckdb.connect(), "clicks"))
 
 

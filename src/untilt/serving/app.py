@@ -334,7 +334,9 @@ class Server:
                 async for part in request.stream():
                     size += len(part)
                     if size > most:
-                        raise RequestError(f"a body may have {most:,} bytes. Got more.", status=413)
+                        raise RequestError(
+                            f"a body may have at most {most:,} bytes. Got more.", status=413
+                        )
                     parts.append(part)
         except TimeoutError:
             raise RequestError(
