@@ -216,7 +216,7 @@ def _sample(cells: PositionCounts, log: ClickLog, labels: Grades) -> Sample:
     query = np.unique(cells.query[rows][shown], return_inverse=True)[1]
     if depth < 2 or query.max() + 1 < FEWEST_QUERIES:
         raise IdentifiabilityError(
-            f"graded documents have {FEWEST_CLICKS} clicks at positions 1..{depth} alone, in "
+            f"graded documents have {FEWEST_CLICKS} clicks only at positions 1..{depth}, in "
             f"{len(set(query.tolist())):,} queries; two positions and {FEWEST_QUERIES} queries are "
             "needed. Grade more documents that were shown."
         )

@@ -227,7 +227,7 @@ def _by_ending(ranker: Ranker, path: Path) -> catalog.Method:
         )
     known = ", ".join(f"{ending} ({each})" for each, ending in fitting.items())
     raise OptionError(
-        f"a {type(ranker).__name__} cannot be written to {path.name!r}: its ending is none of "
+        f"a {type(ranker).__name__} cannot be written to {path.name!r}: its ending must be one of "
         f"{known}."
     )
 
@@ -444,11 +444,11 @@ def read_sample(
         lost = [name for name in theirs if not source.has(theirs[name])]
         if lost:
             raise ColumnError(
-                f"{source.what} has no column {theirs[lost[0]]!r}"
-                f"{', a feature of the ranker' * (lost[0] != 'query_id')}."
-                f"{did_you_mean(theirs[lost[0]], source.columns)} Give a table with query_id, "
-                f"which says which rows are one list, and the {len(known)} features. Map other "
-                f"names with ⟦columns={{{lost[0]!r}: ...}}⟧."
+                f"{source.what} has no column "
+                f"{theirs[lost[0]]!r}{', a feature of the ranker' * (lost[0] != 'query_id')}"
+                f".{did_you_mean(theirs[lost[0]], source.columns)} "
+                f"Give a table with query_id, which groups rows into lists, and the {len(known)} "
+                f"features. Map other names with ⟦columns={{{lost[0]!r}: ...}}⟧."
             )
         query, *own = theirs.values()
         table = source.load(tuple(theirs.values()), frozenset({query}))

@@ -352,7 +352,7 @@ class Server:
             if self.settings.loopback and not _LOOPBACK.fullmatch(host):
                 # A page whose name leads to this machine would come by its reader's browser.
                 raise RequestError(
-                    f"this server answers to {', '.join(LOOPBACK)} alone. "
+                    f"this server answers only to {', '.join(LOOPBACK)}. "
                     "Start it with a token to reach it by another name.", status=403,
                 )  # fmt: skip
             return

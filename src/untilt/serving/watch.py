@@ -154,7 +154,7 @@ class Live:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Watch(View):
-    """What one look at a log found.
+    """Changes of a log between its last period and those before.
 
     Parameters
     ----------
@@ -278,8 +278,8 @@ _ASKS = {_READ: READING, _CLICK: CLICKS, _LIKE: DOCUMENTS}
 def _check(log: ClickLog, periods: int) -> None:
     if log.time is None:
         raise OptionError(
-            "this log does not say when its sessions were, so nothing can have changed in it. Read "
-            "it with collapse=False and a column of times: ⟦columns={'timestamp': 'the column'}⟧."
+            "this log has no times of sessions, so it cannot show changes. Read it with "
+            "collapse=False and a column of times: ⟦columns={'timestamp': 'the column'}⟧."
         )
     if not 2 <= periods <= MOST_PERIODS:
         raise OptionError(
@@ -473,7 +473,7 @@ def _with_arms(log: ClickLog, arm: str | None) -> ClickLog:
     if arm not in log.context:
         known = ", ".join(log.context) or "none"
         raise OptionError(
-            f"this log has no context {arm!r} that says who answered. Read it with "
+            f"this log has no context {arm!r} that names the ranker of a list. Read it with "
             f"⟦context=[{arm!r}⟧]. There are: {known}."
         )
     names, index = np.unique(log.context[arm], return_inverse=True)

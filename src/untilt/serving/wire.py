@@ -229,7 +229,7 @@ def checked_event(event: Event, now: int) -> Feedback:
     """The event as it is kept, or a `RequestError`."""
     if event.label in TAKEN:
         raise RequestError(
-            f"the label {event.label!r} is a column of the log itself. Choose another; taken are "
+            f"the label {event.label!r} is a column of the log. Choose another; taken are "
             f"{', '.join(sorted(TAKEN))}."
         )
     if list_day(event.list_id) is None:

@@ -208,7 +208,7 @@ class BadRows:
 
 @dataclass(frozen=True)
 class ReadReport:
-    """What was read, and what was left out and why.
+    """The rows that were read and left out, with the reasons.
 
     `bad` holds one entry per broken rule. A row counts once, under the first rule that it breaks;
     `n_dropped` counts rows of the log alone, not those of the documents table nor of an export that

@@ -199,8 +199,8 @@ def _place(source: Source, columns: Mapping[str, str | None]) -> tuple[str, ...]
     if len(named) == 1:
         other = next(role for role in CELL if role not in named)
         raise OptionError(
-            f"a cell of a grid has a row and a column. columns names {named[0]!r} alone; name "
-            f"{other!r} too, or a position."
+            f"a cell of a grid has a row and a column. columns names only {named[0]!r}; "
+            f"name {other!r} too, or a position."
         )
     without = "position" not in columns and source.named("position") is None
     if named or (without and all(source.named(role) for role in CELL)):

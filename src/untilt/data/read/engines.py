@@ -390,7 +390,7 @@ def translated(what: str) -> Iterator[None]:
     except Exception as error:
         first = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
         raise FileFormatError(
-            f"{what} cannot be read: {first[:600]}. Try the same query in the engine itself."
+            f"{what} cannot be read: {first[:600]}. Try the same query in the engine."
         ) from error
 
 

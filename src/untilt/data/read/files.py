@@ -246,8 +246,8 @@ def _several(folder: str, groups: dict[str, list[str]]) -> str:
     pattern = Path(folder, "**", f"*{Path(readable[0]).suffix}")
     return (
         f"the folder {folder!r} holds files of several kinds, and a part of a log gives other "
-        f"results: {'; '.join(told)}. Name those to read by a pattern, such as '{pattern}', or "
-        "move the others away."
+        f"results: {'; '.join(told)}. Select the files to read by a pattern, such as '{pattern}', "
+        "or move the others away."
     )
 
 
