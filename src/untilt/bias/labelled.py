@@ -78,16 +78,15 @@ class ClicksByGrade(BiasEstimator):
     """Click rates by position among documents of one grade, with the error of the grades.
 
     Works on a single fixed order, where clicks alone identify nothing, and checks a curve of
-    documents that moved; its status says whether these agree. Wrong where judges saw what was shown
-    where (then the curve is too flat), and too steep where the ranker of the log knew more of
-    relevance than the grades tell.
+    documents that moved; its status tells whether both agree. The curve is too flat if judges saw
+    the positions, and too steep if the logging ranker knew more about relevance than the grades.
 
     Parameters
     ----------
     labels : `Grades` of some of the documents, or a file of them
-    noise : standard deviation of one grade around what judges mean; where not given, by documents
-        with grades of several judges. Two runs of one language model are no two judges: they share
-        their errors
+    noise : standard deviation of one grade around the mean of judges; by default from documents
+        with grades of several judges. Two runs of one language model count as one judge, because
+        they share errors
     depth, level : as in `AllPairs`
     """
 

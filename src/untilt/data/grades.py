@@ -37,9 +37,9 @@ class Grades(Portable):
     ----------
     query_id, doc_id : (rows,)
     grade : (rows,) at least 0
-    judge : (rows,) who gave it; one name for all where not given
-    probability : (rows,) with which the row was drawn to be graded; NaN where not known
-    drawn : "documents" one by one, or "queries" with all of their documents; None where not known
+    judge : (rows,) name of the judge; one name for all by default
+    probability : (rows,) probability that the row was drawn for grading; NaN where unknown
+    drawn : "documents" one by one, or "queries" with all their documents; None where unknown
     """
 
     query_id: AnyArray
@@ -267,9 +267,9 @@ def ask_judge(
     ----------
     pairs : (query id, document id) to be graded
     judge : takes the two ids and returns a grade
-    name : of the judge
-    cache : a file that keeps each grade as it comes (JSON lines): a second call asks only for what
-        is missing there
+    name : name of the judge
+    cache : a file that keeps each grade as it comes (JSON lines): a second call asks only
+        for missing grades
     retries : further tries where the judge raises; the last error is raised with the pair
     """
     known: dict[tuple[str, str], float] = {}

@@ -122,14 +122,14 @@ class Exported:
 def export_model(
     ranker: Ranker, path: str | os.PathLike[str], to: str | None = None, *, name: str | None = None
 ) -> Path:
-    """Write the model alone, for a system that does not run untilt; returns the path.
+    """Write the model for a system that does not run untilt; returns the path.
 
     The scores there are those of `predict`, to the precision of the engine's numbers, for every
     row: at split values, one step beside them, at 0 and where values are missing. For linear
     rankers they may differ by a constant, which no ranking can see. `check_export` compares.
 
-    Files that the engine needs beside the model (feature definitions to fill in, the query) stand
-    beside it, and the commands in NAME.commands.sh.
+    Further files that the engine needs (feature definitions to fill in, the query) are written
+    beside the model, and the commands to NAME.commands.sh.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def export_model(
     to : "es-ltr", "opensearch", "solr", "vespa", "onnx", "lightgbm", "xgboost", "linear" or "c";
         by the ending of the path where that is clear (.txt is LightGBM's, .onnx, .c, and .json the
         weights of a linear ranker)
-    name : what the engine shall call the model; the file's name without its ending where not given
+    name : name of the model in the engine (default: the file's name without its ending)
     """
     return write_export(ranker, path, to, name=name).path
 

@@ -216,15 +216,15 @@ def watch(
     periods : the time is cut into so many with equally many sessions; the last one is "now"
     new, old : rankers to compare: names in `log.ranker_names`, or in the context `arm`. With `team`
         they are only names
-    arm : a context of the log that says which ranker answered a session, such as "model"
-    team : a label of the log that says whose document a row is, for interleaved lists: see
+    arm : a context of the log with the ranker that answered a session, such as "model"
+    team : a label of the log with the ranker that chose a document, for interleaved lists: see
         `untilt.interleaved`
     top : sessions are compared by whether their first click is at positions 1..top
     level : 1 minus the probability that one look at an unchanging log raises an alarm
     drift : stability index from which on a feature has drifted; 0.1 is small, 0.25 large
     most_unseen : share of never shown documents from which on there is an alarm
-    estimator : of position bias, such as ut.AllPairs(): each period gets a curve by it. To look at;
-        whether people read otherwise is tested without
+    estimator : of position bias, such as ut.AllPairs(): each period gets a curve by it, for
+        display only: the test of examination does not use it
     """
     check_level(level)
     _check(log, periods)

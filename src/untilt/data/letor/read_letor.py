@@ -85,8 +85,8 @@ def read_letor(
     else its place in the query, counted from 0.
 
     Several files are read as one long file: a query may go on from the end of one file to the start
-    of the next. Rows of a query that stand apart are an error, as is everything else that is not in
-    the format; the message names file and line.
+    of the next. Rows of a query that are not together are an error, as is any line
+    that is not in the format; the message names file and line.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def read_letor(
     n_features : columns of `features`; where absent, the largest feature id
     feature_names : one name per feature; where absent, f1, f2, ...
     zero_based : feature ids start at 0 instead of 1
-    missing : what becomes of the value nan, as in `read_log`: "keep", or a number in its place
+    missing : treatment of the value nan, as in `read_log`: "keep", or a number in its place
 
     Examples
     --------

@@ -211,7 +211,7 @@ class ReadReport:
     """The rows that were read and left out, with the reasons.
 
     `bad` holds one entry per broken rule. A row counts once, under the first rule that it breaks;
-    `n_dropped` counts rows of the log alone, not those of the documents table nor of an export that
+    `n_dropped` counts only rows of the log, not those of the documents table nor of an export that
     the log was made of. Features in the rows that change within a (query, document) are
     `changing_features`: it then has versions. `notes` say how the log was understood.
     """

@@ -456,9 +456,9 @@ def read_ubi(request: UbiRequest) -> ClickLog:
     """Read an export of User Behavior Insights (UBI 1.3: OpenSearch, Elasticsearch, Solr).
 
     Its query_id is our session, its user_query our query, an object our document. Impression events
-    say what was shown; where there are none, the hits that were returned do, in their order. Events
-    of no known query are left out, and repeated ones count once. docs/sources.md tells all of it.
-    `read_log_report(ut.Ubi(queries, events))` returns what was left out and why.
+    give the results that were shown; without them, the returned hits do, in their order. Events of
+    unknown queries are left out, and repeated ones count once. docs/sources.md is the reference.
+    `read_log_report(ut.Ubi(queries, events))` returns a report of what was left out.
 
     Parameters
     ----------
@@ -468,7 +468,7 @@ def read_ubi(request: UbiRequest) -> ClickLog:
     options : those of `read_log`. `label` and `labels` are names of actions ("click" is also
         "click_through"). `columns` maps our names to paths inside the documents: {"ranker":
         "query_attributes.variant"}; labels and "impression" to names of actions: {"click":
-        "product_click"}. `positions_from` says from where ordinals count; without it the hits tell.
+        "product_click"}. `positions_from` is the first ordinal; by default the hits tell.
         `documents` may have one row per document: features of an object that all queries share
 
     Examples
@@ -483,5 +483,5 @@ def read_ubi(request: UbiRequest) -> ClickLog:
 
 @taking(Request)
 def read_log_report(request: Request) -> tuple[ClickLog, ReadReport]:
-    """Like `read_log`, with a report of what was dropped and why in place of a warning."""
+    """Like `read_log`, but returns a report of dropped rows instead of a warning."""
     return read(request)

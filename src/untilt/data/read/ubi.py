@@ -145,8 +145,8 @@ class Ubi(Export):
     queries, events : the documents of `ubi_queries` and `ubi_events`: a path to JSON lines (also
         .gz), bare or with `_source` around them, a folder or pattern of such files, or any table
         that `read_log` takes
-    hits_shown : how many of the returned hits were on the page. It counts where the events hold no
-        impressions; without it all returned hits are taken for shown, and that is said
+    hits_shown : how many of the returned hits were on the page. Used where the events hold no
+        impressions; by default all returned hits count as shown, with a note
 
     Examples
     --------

@@ -207,7 +207,7 @@ class Agreement(Portable):
 class LabelEstimates(Entries[LabelEstimate], Portable, View):
     """Values of systems and their differences to the baseline: `estimates["new - shown"]`.
 
-    `share` : what values are divided by where the metric is a sum: its largest value
+    `share` : divisor of the values where the metric is a sum: its largest value
     """
 
     entries: tuple[LabelEstimate, ...]
@@ -276,18 +276,18 @@ def estimate_labels(
     level: float = 0.95,
     top_grade: float | None = None,
 ) -> LabelEstimates:
-    """How good rankers are by a sample of grades, with clicks or a language model as prediction.
+    """Estimate the value of rankers from a sample of grades and a prediction of all grades.
 
     Parameters
     ----------
     data : a click log with its candidates, or judged lists (their own labels do not count)
     systems : name -> ranker, scores of all documents, or `shown`
-    labels : grades with the probability of having been drawn (`plan_labels`), and how they were
+    labels : grades with the probability and the unit of their draw (`plan_labels`)
     metric : a sum such as "dcg@10" or "precision@5"; any metric where whole queries were drawn
-    predictions : name -> what predicts the grade of every candidate: `click_judgments`, `Grades` of
+    predictions : name -> a prediction of every candidate's grade: `click_judgments`, `Grades` of
         another judge, scores or a ranker. None of them may have learned from these labels
     baseline : the system that the others are compared with; the first where not given
-    top_grade : the best there is, of which values of a sum are a share; the largest given otherwise
+    top_grade : the best possible grade, the unit of values of a sum; by default the largest given
     """
     check_level(level)
     chosen, named, lists = parse_metric(metric), named_systems(systems), candidates(data)
