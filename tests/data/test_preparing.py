@@ -115,7 +115,7 @@ def test_pages_that_restart_are_named():
 
 def test_pages_are_refused_where_parts_are_read():
     page = {"page": "page"}
-    with pytest.raises(OptionError, match="number positions continuously"):
+    with pytest.raises(OptionError, match="number positions over all pages"):
         ut.collapse_sql("clicks", 10, columns=page)
     with pytest.raises(OptionError, match="the page size needs the whole log"):
         WorkerOptions(columns=page)

@@ -172,9 +172,7 @@ def read_labels(
         p = np.array([np.nan if v in (None, "") else float(v) for v in given["probability"]])
     drawn: set[Any] = {str(each) for each in given.get("drawn", ()) if each not in (None, "")}
     if len(drawn) > 1:
-        raise BadRowsError(
-            f"the column drawn holds {' and '.join(sorted(drawn))}. It must hold one of them."
-        )
+        raise BadRowsError(f"the column drawn holds {' and '.join(sorted(drawn))}. Give one.")
     return Grades(
         given["query_id"], given["doc_id"], values,
         None if "judge" not in given else given["judge"].astype(str),

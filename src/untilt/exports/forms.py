@@ -222,9 +222,8 @@ def _tree(text: str, weight: float) -> Tree:
     lines = dict(line.partition("=")[::2] for line in text.split("\n") if "=" in line)
     if lines.get("is_linear") == "1":
         raise OptionError(
-            "trees with linear leaves (linear_tree) cannot be written for this engine, which "
-            "takes one number per leaf. Train without linear_tree, or export LightGBM's own text "
-            "(.txt)."
+            "trees with linear leaves (linear_tree) cannot be written for this engine, which takes "
+            "one number a leaf. Train without linear_tree, or export LightGBM's own text (.txt)."
         )
     threshold = np.array(lines.get("threshold", "").split(), np.float64)
     kind = np.array(lines.get("decision_type", "").split(), np.int64)

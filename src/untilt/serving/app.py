@@ -301,9 +301,7 @@ class Server:
             is_post = method == "POST"
             if is_post and self.under_way >= self.settings.at_once:
                 self.counters.add("untilt_refused_total")
-                return _refusal(
-                    503, "the server is handling too many requests. Send it again later."
-                )
+                return _refusal(503, "too many requests at a time. Send it again later.")
             self.under_way += is_post
             try:
                 if not open_to_all:
@@ -334,9 +332,7 @@ class Server:
                 async for part in request.stream():
                     size += len(part)
                     if size > most:
-                        raise RequestError(
-                            f"a body may have at most {most:,} bytes. Got more.", status=413
-                        )
+                        raise RequestError(f"the body has more than {most:,} bytes.", status=413)
                     parts.append(part)
         except TimeoutError:
             raise RequestError(

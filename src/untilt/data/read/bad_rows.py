@@ -41,9 +41,8 @@ REPEATED = warning(
 )
 NOT_RANDOM = serious(
     "log.dropped-not-random",
-    "The remaining sessions are no random sample: {head:.0%} of the sessions of the most "
-    "frequent queries (half of the traffic) were left out, and {tail:.0%} of the others. Repair "
-    "the rows instead.",
+    "The rest is no random sample: {head:.0%} of the sessions of the most frequent queries "
+    "(half of the traffic) were left out, and {tail:.0%} of the others. Repair the rows instead.",
 )
 
 N_SHOWN = 5
@@ -65,7 +64,7 @@ _FIXES = {
     ),
     "log.bad-label": (
         "feedback is a number of at least 0; write 0 for no action, and leave out rows that the "
-        "page did not show"
+        "person could not see"
     ),
     "log.bad-cell": (
         "rows and columns count from 1 (⟦positions_from=0⟧ where yours count from 0), and "
@@ -82,8 +81,7 @@ _FIXES = {
     ),
     "log.bad-propensity": "write 1 where none was drawn, or ⟦pass columns={{'propensity': None}}⟧",
     "log.bad-count": (
-        "count is the number of sessions of the row; if yours is not, "
-        "⟦pass columns={{'count': None}}⟧"
+        "count is the number of sessions of the row; if not, ⟦pass columns={{'count': None}}⟧"
     ),
     "log.bad-time": "give a timestamp or a number, or ⟦pass columns={{'timestamp': None}}⟧",
     "log.bad-feature": (
@@ -120,8 +118,8 @@ _FIXES = {
     ),
     "ubi.two-queries": "give every request a different query_id",
     "ubi.two-lists": (
-        "give every request a different query_id; for pages of one list, give the first hit of "
-        "each page (`from` in `query`, or ⟦columns={{'offset': 'query_attributes.offset'}}⟧)"
+        "give every request a different query_id; for pages of one list, give where each page "
+        "begins (`from` in `query`, or ⟦columns={{'offset': 'query_attributes.offset'}}⟧)"
     ),
     "ubi.no-position": (
         "send event_attributes.position.ordinal with every impression; if no impression has one, "

@@ -42,8 +42,7 @@ BAD_CELL = warning(
 )
 BAD_PLACE = warning(
     "log.bad-page",
-    "{page} is no whole number from {least} to {most:,}, or {column} is no whole number from "
-    "{first}",
+    "{page} is no whole number from {least} to {most:,}, or {column} is not one from {first}",
 )
 BAD_POSITION = warning("log.bad-position", "{column} is no whole number from {least} to {most:,}")
 BAD_LABEL = warning(

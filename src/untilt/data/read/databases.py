@@ -127,8 +127,7 @@ def _address(file: str, scratch: Path) -> str:
     if _begins(file + "-journal", _JOURNAL):
         raise FileFormatError(
             f"{printable(file)} has an unfinished change in {printable(file)}-journal. Wait until "
-            "the change is written or, after a crash, open the database once with sqlite3, which "
-            "repairs it."
+            "it is written or, after a crash, repair the file: open it once with sqlite3."
         )
     if not (os.path.isfile(file + "-wal") and os.path.getsize(file + "-wal")):
         with open(file, "rb") as content:

@@ -191,9 +191,7 @@ def collapse_sql(
     named = dict(columns or {})
     check_mapping(named, (label, *labels), context)
     if PAGE in named:
-        raise OptionError(
-            "number positions continuously over all pages in `table`: `page` is not read."
-        )
+        raise OptionError("number positions over all pages in `table`: `page` is not read.")
     roles = {role: named.get(role) or role for role in REQUIRED}
     for role in (*optional_of(context), FLAG, VERSION):
         theirs = named.get(role)

@@ -171,9 +171,7 @@ def _load(
     """Load a table; `ignored` are columns that were left out before."""
     for column in layout.names:
         if "\0" in column or not is_utf8(column):
-            raise ColumnError(
-                f"{source.what} has a column {column!r}, which is no name in SQL. Rename it."
-            )
+            raise ColumnError(f"{source.what}: {column!r} is no name in SQL. Rename that column.")
     name = source.load(layout.names, layout.ids)
     with translated_errors(source.what):
         types = {name: Column(name, type_) for name, type_ in database.columns(name).items()}

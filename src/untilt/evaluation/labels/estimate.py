@@ -84,8 +84,7 @@ UNUSED = note(
 )
 MORE_QUERIES = note(
     "labels.more-queries",
-    "more grades of these queries hardly narrow {name}: the spread of queries exceeds the noise "
-    "of grades",
+    "more grades of these queries hardly narrow {name}: queries differ more than grades err",
 )
 FEW_EFFECTIVE = warning(
     "labels.few-queries",
@@ -96,8 +95,7 @@ NOT_ASKED = warning(
     "no value for {name}: the draw leaves out {share:.0%} of the weight of its documents",
 )
 UNMATCHED = warning(
-    "labels.unmatched",
-    "{n:,} {n:grade is|grades are} of documents that are no candidates, and not used",
+    "labels.unmatched", "{n:,} {n:grade is|grades are} not used: the document is no candidate"
 )
 
 
