@@ -46,7 +46,7 @@ def test_one_command_from_an_export_to_a_report(folder, ubi, tmp_path):
     assert done["report"] == str(tmp_path / "results" / "report.html")
     assert done["answer"]["verdict"] in ("better", "worse", "undecided", "cannot tell")
     assert done["bias"]["kind"] == "versions"  # an export names no rankers
-    assert "Impression events say what was shown: 3,000 sessions" in page
+    assert "Impression events give the results that were shown: 3,000 sessions" in page
     assert "Ordinals count from 0" in page
     # The run's own file of options starts it again: every step is done already.
     config = tmp_path / "results" / "run.toml"
@@ -75,7 +75,7 @@ def test_people_read_how_the_export_was_understood(ubi):
     result = invoke("audit", *ubi, "--column", "impression=")
     assert result.exit_code == 0, result.stderr
     said = " ".join(result.stdout.split())
-    assert "There is no impression event, so all hits that were returned are taken" in said
+    assert "The export has no impression events, so all returned hits count" in said
     assert "--hits-shown 10" in said
     # What to do next can be pasted.
     files = " ".join(map(str, ubi[1:]))
@@ -97,7 +97,7 @@ def test_the_hint_about_clicks_without_impressions_can_be_typed(ubi, tmp_path):
     fewer.write_text("".join(json.dumps(each) + "\n" for each in kept))
     refused = invoke("audit", "--ubi", queries, fewer)
     assert refused.exit_code == 2
-    assert "leave them aside: --column impression=." in " ".join(refused.stderr.split())
+    assert "ignore impressions: --column impression=." in " ".join(refused.stderr.split())
     assert invoke("audit", "--ubi", queries, fewer, "--column", "impression=").exit_code == 0
 
 

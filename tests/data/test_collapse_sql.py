@@ -120,7 +120,7 @@ def test_bad_rows_are_still_refused():
     )
     counted = duckdb.sql(collapse_sql("twice", 5)).to_arrow_table()
     assert counted.num_rows == 4
-    with pytest.raises(BadRowsError, match="position stands twice"):
+    with pytest.raises(BadRowsError, match="shows a position twice"):
         read_log(counted)
     lost = twice.set_column(1, "session_id", pa.array([1, None, 2, 3]))  # noqa: F841
     counted = duckdb.sql(collapse_sql("lost", 5)).to_arrow_table()
@@ -188,7 +188,7 @@ def test_the_depth_that_most_rows_have():
 
 
 def test_a_connection_to_something_else():
-    with pytest.raises(OptionError, match="none to PostgreSQL"):
+    with pytest.raises(OptionError, match="is no PostgreSQL connection"):
         read_log((duckdb.connect(), "clicks"))
 
 

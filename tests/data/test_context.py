@@ -108,7 +108,7 @@ def test_what_cannot_be_a_context():
         ut.read_log(table(), context=["devise"])
     with pytest.raises(OptionError, match=r"context must be a list of names. Got 'device'"):
         ut.read_log(table(), context="device")
-    with pytest.raises(OptionError, match="a name of its own"):
+    with pytest.raises(OptionError, match="a name that is not taken"):
         ut.read_log(table(), context=["position"])
 
 

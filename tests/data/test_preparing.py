@@ -49,7 +49,7 @@ def test_rows_that_repeat_others_exactly_count_once(contents):
 def test_rows_that_differ_in_anything_read_are_not_merged():
     log = clicks()
     changed = log.iloc[:1].assign(click=1 - log.click[0])
-    with pytest.raises(BadRowsError, match="a position stands twice"):
+    with pytest.raises(BadRowsError, match="shows a position twice"):
         ut.read_log(pd.concat([log, changed]))
     unread = log.iloc[:1].assign(event_id=7)
     _, report = read_log_report(pd.concat([log.assign(event_id=1), unread]))
@@ -115,9 +115,9 @@ def test_pages_that_restart_are_named():
 
 def test_pages_are_refused_where_parts_are_read():
     page = {"page": "page"}
-    with pytest.raises(OptionError, match="number positions through"):
+    with pytest.raises(OptionError, match="number positions over all pages"):
         ut.collapse_sql("clicks", 10, columns=page)
-    with pytest.raises(OptionError, match="the size of a page is that of the whole log"):
+    with pytest.raises(OptionError, match="the page size needs the whole log"):
         WorkerOptions(columns=page)
 
 

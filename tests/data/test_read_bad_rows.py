@@ -112,7 +112,7 @@ def test_all_kinds_are_told_at_once_and_a_row_counts_once():
     assert [bad.n_rows for bad in report.bad] == [1, 2]
     assert report.n_dropped == 3
     assert log.n_impressions == 2  # what is left: one row that stands for two sessions
-    with pytest.raises(BadRowsError, match=r"(?s)position is no whole.*a position stands twice"):
+    with pytest.raises(BadRowsError, match=r"(?s)position is no whole.*shows a position twice"):
         read_log(pa.table(columns))
 
 

@@ -129,7 +129,7 @@ def test_what_a_store_does_not_have(bucket, server, monkeypatch):
     put(bucket, "mixed/b.csv")
     with pytest.raises(OptionError, match=f"'{root}/mixed' holds files of several kinds"):
         read_log(f"{root}/mixed")
-    with pytest.raises(OptionError, match="keys do not belong") as caught:
+    with pytest.raises(OptionError, match="must not hold keys") as caught:
         read_log(f"s3://AKIA:secret@{bucket.name}/log.parquet")
     assert "secret" not in str(caught.value)
     with pytest.raises(OptionError, match="parameter 'token'") as caught:

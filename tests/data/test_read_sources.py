@@ -394,7 +394,7 @@ def test_pandas_with_two_columns_of_one_name():
         ({"columns": {"query": "q"}}, "Got the key 'query' instead. Did you mean 'query_id'"),
         ({"columns": {"query_id": None}}, "must be a column's name"),
         ({"label": "position"}, "are taken"),
-        ({"labels": ["click"]}, "a name of its own"),
+        ({"labels": ["click"]}, "a name that is not taken"),
     ],
 )
 def test_options_that_make_no_sense(options, text):

@@ -63,7 +63,7 @@ def test_keys_with_odd_names(tmp_path):
 NO_LOGS = {
     "a list a line": ("[1, 2]\n", "no JSON object"),
     "a number": (json.dumps(ROW) + "\n5\n", "no JSON object"),
-    "a key twice": ('{"query_id": 1, "query_id": 2}\n', "same key twice"),
+    "a key twice": ('{"query_id": 1, "query_id": 2}\n', "hold a key twice"),
     "half a line": (json.dumps(ROW) + '\n{"query_id": ', "cannot be read"),
     "no JSON": ("query_id,click\n1,0\n", "cannot be read"),
     "an object as id": (json.dumps({**ROW, "doc_id": {"a": 1}}) + "\n", "whole numbers or text"),
@@ -236,7 +236,7 @@ def test_nothing_is_written_beside_a_sqlite_file_and_its_last_changes_count(tmp_
 def test_a_sqlite_file_with_an_unfinished_change_is_refused(tmp_path):
     path = made_sqlite(tmp_path / "log.sqlite", CLICKS)
     (tmp_path / "log.sqlite-journal").write_bytes(bytes.fromhex("d9d505f920a163d7") + bytes(504))
-    with pytest.raises(FileFormatError, match="a change that is not finished"):
+    with pytest.raises(FileFormatError, match="an unfinished change"):
         read_log(path)
 
 

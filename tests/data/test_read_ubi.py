@@ -538,7 +538,7 @@ def test_swapped_files_and_foreign_ones(tmp_path, export):
 
 def test_nothing_says_what_was_shown(export):
     queries = [each | {"query_response_hit_ids": None} for each in QUERIES]
-    with pytest.raises(ColumnError, match="nothing says what was shown"):
+    with pytest.raises(ColumnError, match="does not hold the results"):
         read(export(queries))
 
 
@@ -554,8 +554,8 @@ def test_nothing_says_what_was_shown(export):
         ({"columns": {"doc_id": "event_attributes.*"}}, "must be a path"),
         ({"columns": {"click": "click,"}}, "must be a path"),
         ({"context": ["query_attributes."]}, "a context must be a path"),
-        ({"label": "hits"}, "names of their own"),
-        ({"context": ["click"]}, "names of their own"),
+        ({"label": "hits"}, "names that are not taken"),
+        ({"context": ["click"]}, "names that are not taken"),
         ({"hits_shown": 0}, "at least 1"),
     ],
 )
@@ -575,5 +575,5 @@ def test_a_file_that_changes_meanwhile_is_refused(export, monkeypatch):
         return source
 
     monkeypatch.setattr(ut.Ubi, "open", and_change)
-    with pytest.raises(FileFormatError, match="was changed while it was read"):
+    with pytest.raises(FileFormatError, match="changed while it was read"):
         read(paths)

@@ -405,7 +405,7 @@ def test_the_format_comes_from_the_ending_or_is_asked_for(log, tmp_path):
     assert write_export(linear, tmp_path / "m.json").to == "linear"
     for model, name, to, words in (
         (trees, "m.json", None, "may be a model for es-ltr, opensearch, solr, vespa, xgboost"),
-        (trees, "m.pmml", None, "its ending is none of"),
+        (trees, "m.pmml", None, "its ending must be one of"),
         (trees, "m.txt", "es-ltr", r"ends in .json. Got 'm.txt'. .txt is for lightgbm"),
         (trees, "m.json", "linear", "it is boosted trees. Formats that take it: es-ltr"),
         (linear, "m.txt", "lightgbm", "it is a linear model"),
@@ -511,7 +511,7 @@ def test_samples_are_read_from_tables_and_letor(tmp_path):
         read_sample(tmp_path / "s.parquet", ("f", "mor"))
     named = table.rename_columns(["search_term", "g", "score", "more"])
     pq.write_table(named, tmp_path / "named.parquet")
-    with pytest.raises(ColumnError, match=r"has no column 'query_id'.*which rows are one list"):
+    with pytest.raises(ColumnError, match=r"has no column 'query_id'.*groups rows into lists"):
         read_sample(tmp_path / "named.parquet", ("score", "g"))
     theirs = {"query_id": "search_term", "f": "score"}
     assert read_sample(tmp_path / "named.parquet", ("f", "g"), theirs)[1].tolist() == [0, 1, 3]

@@ -94,7 +94,7 @@ def test_a_log_that_changes_while_it_is_read_is_refused(log, monkeypatch):
         return result
 
     monkeypatch.setattr(reading, "_read", changing)
-    with pytest.raises(FileFormatError, match="was changed while it was read"):
+    with pytest.raises(FileFormatError, match="changed while it was read"):
         ut.read_log(log)
 
 
@@ -108,7 +108,7 @@ def test_a_log_that_changes_after_its_fingerprint_is_refused(made, tmp_path, mon
         return read(*given)
 
     monkeypatch.setattr(stage_read, "_read", replaced_before)
-    with pytest.raises(FileFormatError, match="was changed while it was read"):
+    with pytest.raises(FileFormatError, match="changed while it was read"):
         ut.run(path, tmp_path / "run", documents=made.documents, trees=2)
 
 

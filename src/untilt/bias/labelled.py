@@ -44,18 +44,18 @@ GRADED = note(
 ERRORS = note("bias.errors-by-group", "errors by leaving out {groups} groups of queries")
 NOISE_UNKNOWN = warning(
     "bias.grade-noise",
-    "no document has grades of two judges, so that their noise is not known: intervals hold "
-    "reliabilities from {least:.1f} to 1. A second judge of 100 documents would narrow them",
+    "no document has grades of two judges, so the noise of grades is unknown: intervals allow "
+    "reliabilities from {least:.1f} to 1. Grades of 100 documents by a second judge would narrow "
+    "them",
 )
 UNRELIABLE = warning(
     "bias.unreliable-grades",
-    "at a reliability of {reliability:.2f} grades say little about relevance, and the curve rests "
-    "on a large correction",
+    "at a reliability of {reliability:.2f} grades tell little about relevance, and the curve "
+    "needs a large correction",
 )
 FAIR = note(
     "bias.fair-grades",
-    "judges do not look at positions, and the ranker of the log knew no more of relevance than "
-    "their grades tell",
+    "judges ignore positions, and the logging ranker knew no more about relevance than the grades",
 )()
 
 GROUPS, FEWEST_QUERIES, FEWEST_CLICKS = 20, 10, 10
@@ -78,16 +78,15 @@ class ClicksByGrade(BiasEstimator):
     """Click rates by position among documents of one grade, with the error of the grades.
 
     Works on a single fixed order, where clicks alone identify nothing, and checks a curve of
-    documents that moved; its status says whether these agree. Wrong where judges saw what was shown
-    where (then the curve is too flat), and too steep where the ranker of the log knew more of
-    relevance than the grades tell.
+    documents that moved; its status tells whether both agree. The curve is too flat if judges saw
+    the positions, and too steep if the logging ranker knew more about relevance than the grades.
 
     Parameters
     ----------
     labels : `Grades` of some of the documents, or a file of them
-    noise : standard deviation of one grade around what judges mean; where not given, by documents
-        with grades of several judges. Two runs of one language model are no two judges: they share
-        their errors
+    noise : standard deviation of one grade around the mean of judges; by default from documents
+        with grades of several judges. Two runs of one language model count as one judge, because
+        they share errors
     depth, level : as in `AllPairs`
     """
 
@@ -216,7 +215,7 @@ def _sample(cells: PositionCounts, log: ClickLog, labels: Grades) -> Sample:
     query = np.unique(cells.query[rows][shown], return_inverse=True)[1]
     if depth < 2 or query.max() + 1 < FEWEST_QUERIES:
         raise IdentifiabilityError(
-            f"graded documents have {FEWEST_CLICKS} clicks at positions 1..{depth} alone, in "
+            f"graded documents have {FEWEST_CLICKS} clicks only at positions 1..{depth}, in "
             f"{len(set(query.tolist())):,} queries; two positions and {FEWEST_QUERIES} queries are "
             "needed. Grade more documents that were shown."
         )

@@ -37,9 +37,9 @@ class Grades(Portable):
     ----------
     query_id, doc_id : (rows,)
     grade : (rows,) at least 0
-    judge : (rows,) who gave it; one name for all where not given
-    probability : (rows,) with which the row was drawn to be graded; NaN where not known
-    drawn : "documents" one by one, or "queries" with all of their documents; None where not known
+    judge : (rows,) name of the judge; one name for all by default
+    probability : (rows,) probability that the row was drawn for grading; NaN where unknown
+    drawn : "documents" one by one, or "queries" with all their documents; None where unknown
     """
 
     query_id: AnyArray
@@ -79,8 +79,8 @@ class Grades(Portable):
                 "a grade must be a number of at least 0", "Write 0 for not relevant")  # fmt: skip
         p = self.probability
         _refuse(~(np.isnan(p) | ((p > 0) & (p <= 1))), p,
-                "a probability must lie above 0 and be at most 1",
-                "It is that with which the row was drawn to be graded")  # fmt: skip
+                "a probability must be above 0 and at most 1",
+                "Give the probability with which the row was drawn for grading")  # fmt: skip
 
     @property
     def judges(self) -> tuple[str, ...]:
@@ -172,7 +172,7 @@ def read_labels(
         p = np.array([np.nan if v in (None, "") else float(v) for v in given["probability"]])
     drawn: set[Any] = {str(each) for each in given.get("drawn", ()) if each not in (None, "")}
     if len(drawn) > 1:
-        raise BadRowsError(f"the column drawn says {' and '.join(sorted(drawn))}. Give one.")
+        raise BadRowsError(f"the column drawn holds {' and '.join(sorted(drawn))}. Give one.")
     return Grades(
         given["query_id"], given["doc_id"], values,
         None if "judge" not in given else given["judge"].astype(str),
@@ -187,8 +187,8 @@ def _number(text: str, words: Mapping[str, float]) -> float:
         return float(text)
     except ValueError:
         raise BadRowsError(
-            f"the grade {text!r} is no number. Say what it is worth: "
-            f"⟦grades={{{text!r}: 1}}⟧, for each word."
+            f"the grade {text!r} is no number. Give its value: ⟦grades={{{text!r}: 1}}⟧, for each "
+            "word."
         ) from None
 
 
@@ -208,8 +208,7 @@ def _table(source: Any, columns: Mapping[str, str]) -> Rows:
             elif name in NEEDED or name in columns:
                 raise ColumnError(
                     f"{opened.what} has no column for {name}. Its columns: "
-                    f"{', '.join(opened.columns)}. Say which it is: "
-                    f"⟦columns={{{name!r}: ...}}⟧."
+                    f"{', '.join(opened.columns)}. Name it: ⟦columns={{{name!r}: ...}}⟧."
                 )
         ids = frozenset(chosen[name] for name in ("query_id", "doc_id"))
         with translated_errors(opened.what):
@@ -266,9 +265,9 @@ def ask_judge(
     ----------
     pairs : (query id, document id) to be graded
     judge : takes the two ids and returns a grade
-    name : of the judge
-    cache : a file that keeps each grade as it comes (JSON lines): a second call asks only for what
-        is missing there
+    name : name of the judge
+    cache : a file that keeps each grade as it comes (JSON lines): a second call asks only
+        for missing grades
     retries : further tries where the judge raises; the last error is raised with the pair
     """
     known: dict[tuple[str, str], float] = {}

@@ -77,8 +77,8 @@ def _with_names(text: str, names: tuple[str, ...]) -> str:
 
 XGBOOST_OBJECTIVE = note(
     "export.xgboost-objective",
-    "the objective in the file stands for the scores as they are (reg:squarederror): the model "
-    "predicts, and is not to be trained further",
+    "the file names the objective reg:squarederror, which keeps scores unchanged: predict with "
+    "the model, do not train it further",
 )()
 
 _ROOT = 2**31 - 1  # the parent of a root

@@ -82,7 +82,7 @@ class CCode(Format):
         compiler = next((found for name in ("cc", "gcc", "clang") if (found := which(name))), None)
         if compiler is None:
             raise OptionError(
-                "C code is checked by compiling it, and there is no compiler here (cc, gcc, "
+                "the check compiles the C code, and this machine has no compiler (cc, gcc, "
                 "clang). Install one, or check on a machine that has one."
             )
         name = re.search(r"^double (\w+)_score\(", path.read_text(encoding="utf-8"), re.MULTILINE)

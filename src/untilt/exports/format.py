@@ -30,7 +30,7 @@ from untilt.rankers.base import Ranker
 
 CONSTANT = note(
     "export.constant",
-    "scores are {constant:+.6g} away from those of predict, the same for every document",
+    "scores differ from those of predict by {constant:+.6g}, the same for every document",
 )
 
 
@@ -122,14 +122,14 @@ class Exported:
 def export_model(
     ranker: Ranker, path: str | os.PathLike[str], to: str | None = None, *, name: str | None = None
 ) -> Path:
-    """Write the model alone, for a system that does not run untilt; returns the path.
+    """Write the model for a system that does not run untilt; returns the path.
 
     The scores there are those of `predict`, to the precision of the engine's numbers, for every
     row: at split values, one step beside them, at 0 and where values are missing. For linear
     rankers they may differ by a constant, which no ranking can see. `check_export` compares.
 
-    Files that the engine needs beside the model (feature definitions to fill in, the query) stand
-    beside it, and the commands in NAME.commands.sh.
+    Further files that the engine needs (feature definitions to fill in, the query) are written
+    beside the model, and the commands to NAME.commands.sh.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def export_model(
     to : "es-ltr", "opensearch", "solr", "vespa", "onnx", "lightgbm", "xgboost", "linear" or "c";
         by the ending of the path where that is clear (.txt is LightGBM's, .onnx, .c, and .json the
         weights of a linear ranker)
-    name : what the engine shall call the model; the file's name without its ending where not given
+    name : name of the model in the engine (default: the file's name without its ending)
     """
     return write_export(ranker, path, to, name=name).path
 
@@ -153,8 +153,8 @@ def write_export(
     target = Target(place, name or plain_name(place.stem))
     if target.name != plain_name(target.name):
         raise OptionError(
-            "a model's name must be letters, digits, - and _, as it stands in addresses. "
-            f"Got {name!r}; {plain_name(target.name)!r} would do."
+            "a model's name must be letters, digits, - and _, because addresses contain it. Got "
+            f"{name!r}; {plain_name(target.name)!r} would do."
         )
     files = format.files(form, target)
     texts = dict(files.beside)
@@ -227,7 +227,7 @@ def _by_ending(ranker: Ranker, path: Path) -> catalog.Method:
         )
     known = ", ".join(f"{ending} ({each})" for each, ending in fitting.items())
     raise OptionError(
-        f"a {type(ranker).__name__} cannot be written to {path.name!r}: its ending is none of "
+        f"a {type(ranker).__name__} cannot be written to {path.name!r}: its ending must be one of "
         f"{known}."
     )
 
@@ -444,11 +444,11 @@ def read_sample(
         lost = [name for name in theirs if not source.has(theirs[name])]
         if lost:
             raise ColumnError(
-                f"{source.what} has no column {theirs[lost[0]]!r}"
-                f"{', a feature of the ranker' * (lost[0] != 'query_id')}."
-                f"{did_you_mean(theirs[lost[0]], source.columns)} Give a table with query_id, "
-                f"which says which rows are one list, and the {len(known)} features. Map other "
-                f"names with ⟦columns={{{lost[0]!r}: ...}}⟧."
+                f"{source.what} has no column "
+                f"{theirs[lost[0]]!r}{', a feature of the ranker' * (lost[0] != 'query_id')}"
+                f".{did_you_mean(theirs[lost[0]], source.columns)} "
+                f"Give a table with query_id, which groups rows into lists, and the {len(known)} "
+                f"features. Map other names with ⟦columns={{{lost[0]!r}: ...}}⟧."
             )
         query, *own = theirs.values()
         table = source.load(tuple(theirs.values()), frozenset({query}))

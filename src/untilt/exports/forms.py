@@ -222,7 +222,7 @@ def _tree(text: str, weight: float) -> Tree:
     lines = dict(line.partition("=")[::2] for line in text.split("\n") if "=" in line)
     if lines.get("is_linear") == "1":
         raise OptionError(
-            "trees with linear leaves (linear_tree) cannot be written for this engine, which knows "
+            "trees with linear leaves (linear_tree) cannot be written for this engine, which takes "
             "one number a leaf. Train without linear_tree, or export LightGBM's own text (.txt)."
         )
     threshold = np.array(lines.get("threshold", "").split(), np.float64)
@@ -242,14 +242,14 @@ def _tree(text: str, weight: float) -> Tree:
 def _check_kinds(kind: IntArray, threshold: FloatArray) -> None:
     if np.any(kind & _BY_CATEGORY):
         raise OptionError(
-            "splits by category cannot be written for this engine, which compares numbers alone. "
+            "splits by category cannot be written for this engine, which compares only numbers. "
             "Train without categorical_feature, or export LightGBM's own text (.txt)."
         )
     zeros_left = threshold >= 0
     elsewhere = (kind & _HOW == _ZERO_IS_MISSING) & ((kind & _LEFT > 0) != zeros_left)
     if np.any(elsewhere):
         raise OptionError(
-            "zero_as_missing sends zeros another way than the numbers beside them, which this "
+            "zero_as_missing sends zeros to another branch than numbers close to 0, which this "
             "engine cannot do. Train without it, or export LightGBM's own text (.txt)."
         )
 
@@ -295,8 +295,8 @@ def check_names(names: tuple[str, ...], engine: str) -> None:
     twice = sorted({name for name in names if names.count(name) > 1 or not name.strip()})
     if twice:
         raise OptionError(
-            f"{engine} knows features by their names, and {twice[0]!r} is empty or the name of two "
-            "of them. Name the feature columns apart and train again."
+            f"{engine} finds features by name, and {twice[0]!r} is empty or the name of two of "
+            "them. Give each feature column a different name and train again."
         )
 
 

@@ -56,7 +56,7 @@ JUDGMENTS = note(
 )
 JUDGMENTS_NO_BIAS = warning(
     "export.judgments-no-bias",
-    "every position counts as examined alike: right for lists in random order alone",
+    "all positions count as equally examined, which holds only for lists in random order",
 )()
 JUDGMENTS_RELATIVE = note(
     "export.judgments-relative",
@@ -65,9 +65,9 @@ JUDGMENTS_RELATIVE = note(
 )()
 JUDGMENTS_BY_RANK = warning(
     "export.judgments-by-rank",
-    "with few clicks a judgment is mostly what the ranker of the log thought: it cannot show that "
-    "this ranker is good. For each unit of mean log rank the logit of relevance falls by {b:.2f} "
-    "+- {error:.2f} before any click, which adds {gain:,.0f} to the log-likelihood "
+    "with few clicks a judgment mostly repeats the order of the logging ranker: it cannot show "
+    "that this ranker is good. For each unit of mean log rank the logit of relevance falls by "
+    "{b:.2f} +- {error:.2f} before any click, which adds {gain:,.0f} to the log-likelihood "
     "(⟦prior='query'|--prior query⟧ leaves it out)",
 )
 
@@ -84,10 +84,10 @@ class Judgments:
     ----------
     query_id, doc_id : (rows,)
     relevance, low, high : (rows,) mean and interval of the posterior, 0 to 1
-    impressions, clicks : (rows,) what they rest on
-    rests_on : (rows,) "clicks", "grades" or "both"
+    impressions, clicks : (rows,) number of impressions and clicks
+    rests_on : (rows,) source of the judgment: "clicks", "grades" or "both"
     level : of the intervals
-    notes : what they mean, and what to know
+    notes : meaning and limits of the judgments
     """
 
     query_id: AnyArray
@@ -146,12 +146,12 @@ def click_judgments(
     Parameters
     ----------
     bias : the position bias, with trust bias too; "joint" fits a curve along with the prior, which
-        needs documents that moved; None takes every position for examined alike, which is right for
-        lists in random order alone
-    prior : where documents start: "rank", what the ranker of the log thought of them; "query", the
-        mean of their query
-    labels : grades of some documents, which then count beside their clicks; documents that nobody
-        was shown are judged by their grades, and start below the last place
+        needs documents that moved; None assumes equal examination of all positions, which
+        holds only for lists in random order
+    prior : relevance before any click: "rank", by the order of the logging ranker; "query", the
+        mean of the query
+    labels : grades of some documents, which then count beside their clicks; documents that were
+        never shown are judged by their grades, and start below the last place
     level : of the intervals
     """
     check_level(level)

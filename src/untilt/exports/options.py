@@ -9,7 +9,7 @@ from untilt.evaluation.options import LevelOptions
 
 @dataclass(frozen=True, kw_only=True)
 class JudgmentOptions(LevelOptions):
-    """Of judgments from clicks."""
+    """Options of judgments from clicks."""
 
     prior: Annotated[
         Literal["rank", "query"],

@@ -33,8 +33,8 @@ SOLR_MISSING = warning(
 )()
 SOLR_UNREACHED = warning(
     "export.solr-unreached",
-    "{splits:,} splits stand at values that Solr cannot compare with, since it adds 1e-6 to every "
-    "threshold: values within 1e-13 of them may go the other way",
+    "{splits:,} splits have thresholds that Solr cannot represent, because it adds 1e-6 to each: "
+    "values within 1e-13 of a threshold may take the other branch",
 )
 
 _PACKAGE = "org.apache.solr.ltr"

@@ -25,12 +25,12 @@ from untilt.facts import Fact, note
 
 VESPA_MISSING = note(
     "export.vespa-missing",
-    "Vespa has NaN for attributes of floats and doubles without a value alone: those of whole "
-    "numbers have their smallest number there, and bm25 and other matches 0",
+    "Vespa gives NaN only for float and double attributes without a value: whole-number "
+    "attributes give their smallest number, and bm25 and other match features give 0",
 )()
 VESPA_ALONE = note(
     "export.vespa-alone",
-    "the file is for Vespa alone, which reads <= as <: LightGBM would score otherwise with it",
+    "use the file only with Vespa, which reads <= as <: LightGBM would give other scores",
 )()
 
 _FUNCTION = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

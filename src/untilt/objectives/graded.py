@@ -90,7 +90,7 @@ def _judge(name: str, grade: FloatArray, mean: FloatArray, variance: FloatArray)
     if len(y) < FEWEST:
         raise OptionError(
             f"{len(y)} documents with impressions are graded by {name}, and {FEWEST} are needed to "
-            "learn how grades and clicks belong together. Grade more of them, or leave labels out."
+            "learn how grades relate to clicks. Grade more of them, or leave labels out."
         )
     spread = float(np.var(y))
     if not spread > 0:

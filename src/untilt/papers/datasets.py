@@ -92,8 +92,8 @@ def source_of(name: str, path: str | Path | None = None) -> JudgedSource:
         return JudgedSource(name, folder)
     if path is not None:
         raise OptionError(
-            f"--path is the folder of a public data set, and --data {name} is none. Give --data "
-            f"alone a folder, or one of: {', '.join(LAYOUTS)}."
+            f"--path is the folder of a public data set, and --data {name} names no public data "
+            f"set. Give --data alone a folder, or one of: {', '.join(LAYOUTS)}."
         )
     if not Path(name).is_dir() and not re.search(r"[/\\.]", name):
         known = [MADE, *LAYOUTS]

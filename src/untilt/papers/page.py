@@ -91,7 +91,7 @@ def reproduce(
     n_threads: int = 1,
     **sizes: Any,
 ) -> Reproduction:
-    """Run an experiment, and write its page and charts; what is finished in `out` is not run again.
+    """Run an experiment and write its page and charts; results finished in `out` are reused.
 
     Parameters
     ----------

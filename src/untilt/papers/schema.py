@@ -331,7 +331,7 @@ def _extended(plain: dict[str, Any], where: str) -> dict[str, Any]:
     base = _table(_inside("catalogue", f"{name}{SUFFIX}"), name, name)
     if unknown := sorted(set(plain) - {"extends", "name", "quick", "row", "claim"}):
         raise OptionError(
-            f"{where}: extends takes [[row]] and [[claim]] alone. Got {', '.join(unknown)} as well."
+            f"{where}: extends takes only [[row]] and [[claim]]. Got {', '.join(unknown)} as well."
         )
     rows, claims = _tables(Row, plain, "row", where), _tables(Claim, plain, "claim", where)
     for panel in base["panel"]:
@@ -421,6 +421,6 @@ def _check_named(named: Iterable[tuple[str, str]], known: list[str], kind: str, 
     for name, who in named:
         if name not in known:
             raise OptionError(
-                f"{where}: {who} speaks of the {kind} {name!r}, which is not there."
-                f"{did_you_mean(name, known)} There are: {', '.join(known)}."
+                f"{where}: {who} speaks of the {kind} {name!r}, which does not "
+                f"exist.{did_you_mean(name, known)} There are: {', '.join(known)}."
             )

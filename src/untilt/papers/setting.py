@@ -214,7 +214,7 @@ def at_value(panel: Panel, size: ExperimentSize, x: Value | None) -> tuple[Panel
         return replace(panel, parameters={**panel.parameters, sweep.key: x}), size
     if sweep.key not in ExperimentSize.__dataclass_fields__:
         hint = did_you_mean(sweep.key, ExperimentSize.__dataclass_fields__)
-        raise OptionError(f"a sweep cannot change size.{sweep.key}, which is not there.{hint}")
+        raise OptionError(f"a sweep cannot change size.{sweep.key}, which does not exist.{hint}")
     whole = sweep.key in ("clicks", "sessions_per_query", "queries", "production_queries")
     changed: dict[str, Any] = {sweep.key: int(x) if whole else x}
     if sweep.key == "clicks_per_query":

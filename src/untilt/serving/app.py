@@ -123,7 +123,7 @@ class Server:
         size = n if wanted.size is None else wanted.size
         documents = wire.plain_ids(wanted.documents, "a document's id")
         if len(set(documents)) < n:
-            raise RequestError("each document must stand in a request once.")
+            raise RequestError("a request must name each document once.")
         return documents, min(size, n, wire.MOST_SHOWN)
 
     def _explored(
@@ -190,8 +190,8 @@ class Server:
             sent = [name for each in others.values() for name in each]
             if sum(map(len, sent)) > wire.MOST_DECLARED or len(set(sent)) > wire.MOST_NAMES:
                 raise RequestError(
-                    "too many different lists of feature names were sent to this server. Send them "
-                    "always in one order."
+                    "this server received too many different lists of feature names. Send the "
+                    "names always in one order."
                 )
             self._names[key] = names
             self.journal.declare(key, wire.pack(wire.Names(key, list(names))))
@@ -279,10 +279,10 @@ class Server:
         with suppress(TimeoutError):
             changed = await _beside(self.models.reload, self.settings.timeout)
         if changed is None:
-            raise RequestError("a reload is under way. /model says what became of it.", status=409)
+            raise RequestError("a reload is running. /model shows its result.", status=409)
         if self.models.problem is not None:
             raise RequestError(
-                f"the ranker was not replaced, the old one answers: {self.models.problem}",
+                f"the server keeps the old ranker: {self.models.problem}",
                 status=500,
             )
         return {"changed": changed, "model": self.models.current.digest}
@@ -301,7 +301,7 @@ class Server:
             is_post = method == "POST"
             if is_post and self.under_way >= self.settings.at_once:
                 self.counters.add("untilt_refused_total")
-                return _refusal(503, "too many requests are under way. Send it again later.")
+                return _refusal(503, "too many requests at a time. Send it again later.")
             self.under_way += is_post
             try:
                 if not open_to_all:
@@ -332,7 +332,7 @@ class Server:
                 async for part in request.stream():
                     size += len(part)
                     if size > most:
-                        raise RequestError(f"a body may have {most:,} bytes. Got more.", status=413)
+                        raise RequestError(f"the body has more than {most:,} bytes.", status=413)
                     parts.append(part)
         except TimeoutError:
             raise RequestError(
@@ -348,15 +348,15 @@ class Server:
             if self.settings.loopback and not _LOOPBACK.fullmatch(host):
                 # A page whose name leads to this machine would come by its reader's browser.
                 raise RequestError(
-                    f"this server answers to {', '.join(LOOPBACK)} alone. Give it a token to be "
-                    "reached by another name.", status=403,
+                    f"this server answers only to {', '.join(LOOPBACK)}. "
+                    "Start it with a token to reach it by another name.", status=403,
                 )  # fmt: skip
             return
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         right = hmac.compare_digest(given.encode(), self.token.encode())
         if scheme.lower() != "bearer" or not right:
             raise RequestError(
-                "this server asks for its token: Authorization: Bearer TOKEN.", status=401
+                "this server needs its token: Authorization: Bearer TOKEN.", status=401
             )
 
     # From start to stop.

@@ -138,7 +138,7 @@ def collect(
     rules = _rules(labels or {})
     if remove_closed and close_after is None:
         raise OptionError(
-            "segments are removed once their days are closed, so say when: ⟦close_after=7⟧."
+            "segments are removed when their days close: give the days, ⟦close_after=7⟧."
         )
     make_folder(target)
     result, moment = Collected(source, target), now or datetime.now(UTC)

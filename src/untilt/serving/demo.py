@@ -171,7 +171,7 @@ class Demo:
         shop, n = self.shop, len(self.shop.titles)
         shown = [[shop.order(ranker, q) for ranker in self.rankers] for q in range(n)]
         told: dict[str, Any] = {
-            "sessions": 0, "positions": [], "curve": None, "why": "Nobody has searched yet.",
+            "sessions": 0, "positions": [], "curve": None, "why": "No searches yet.",
             # For each query, titles by the first ranker, and by the second where there is one.
             "orders": {
                 query: [[titles[i] for i in order] for order in orders]

@@ -32,8 +32,7 @@ _SWAP_ADJACENT, _PIVOT, _SWAPS = "swap-adjacent", "pivot", "swaps"
 _KINDS = (_PIVOT, _SWAP_ADJACENT, "shuffle-top-3", _SWAPS, OFF)
 _HOW = (
     "Give pivot:0.02, swap-adjacent:0.05 (both down to position 10; pivot:0.02:5 to position 5), "
-    "shuffle-top-3:0.01, pairs with probabilities of their own as in swaps:1-2=0.02,1-3=0.01, or "
-    "off."
+    "shuffle-top-3:0.01, pairs with separate probabilities as in swaps:1-2=0.02,1-3=0.01, or off."
 )
 
 
@@ -156,7 +155,7 @@ def parse_exploration(text: str, *, salt: str = "", most_lost: float | None = No
     """
     if most_lost is not None and not (isfinite(most_lost) and most_lost >= 0):
         raise OptionError(
-            f"the most that exploration may lose is a number of clicks a session, of at least 0. "
+            "the largest loss of exploration must be a number of clicks per session, at least 0. "
             f"Got {most_lost} instead."
         )
     key = salt.encode()
@@ -166,8 +165,8 @@ def parse_exploration(text: str, *, salt: str = "", most_lost: float | None = No
     full, arms = _parsed(text, kind, rest)
     if sum(arm.probability for arm in arms) > 0.5 + 1e-9:
         raise OptionError(
-            f"exploration may change at most half of the sessions: the others are what it is "
-            f"compared with. Got {text!r}."
+            "exploration may change at most half of the sessions: the others are needed for "
+            f"comparison. Got {text!r}."
         )
     return Exploration(full, arms, key, most_lost)
 
@@ -208,8 +207,8 @@ def _share(text: str, share: str) -> float:
         value = float("nan")
     if not 0 < value < 1:
         raise OptionError(
-            f"{text!r} does not say which share of the sessions to explore with, a number between "
-            f"0 and 1. {_HOW}"
+            f"{text!r} lacks the share of the sessions to explore with, a number between 0 and 1. "
+            f"{_HOW}"
         )
     return value
 

@@ -115,7 +115,7 @@ class Journal:
         size = sum(map(len, payloads))
         if self.pending_bytes + size > self.most_pending:
             raise JournalFullError(
-                f"{self.pending_bytes:,} bytes wait for the disk, and more than "
+                f"{self.pending_bytes:,} bytes wait for the disk, above the limit of "
                 f"{self.most_pending:,} may not. Send the request again later."
             )
         if problem := await self._queued(payloads, size):
@@ -319,8 +319,8 @@ def payloads(path: Path, read: SegmentRead) -> Iterator[bytes]:
         salt, mark, head, first = b"", _MARK_1, _HEAD_1, len(_BEGIN_1)
     elif not data.startswith(_BEGIN):
         raise FileFormatError(
-            f"{path} is no segment of a server's log: it does not begin as one. Take it out of the "
-            "folder."
+            f"{path} is no segment of a server's log: its first bytes are wrong. Move it out of "
+            "the folder."
         )
     view, start, at, good, false = memoryview(data), zlib.crc32(salt), first, first, 0
     while 0 <= (at := data.find(mark, at)) <= len(data) - head.size and false < _MOST_FALSE:

@@ -91,7 +91,7 @@ def load_model(path: Path, calibration: Calibration | None = None) -> Model:
     ranker: Any = loaded
     digest = hashlib.sha256(data).hexdigest()[:12]
     if len(set(ranker.feature_names_)) < len(ranker.feature_names_):
-        raise OptionError(f"{path} has features of one name. Train it with a name for each.")
+        raise OptionError(f"{path} has two features of one name. Train it with different names.")
     if getattr(ranker, "n_threads", 1) is None:
         ranker.n_threads = 1  # lists are short: threads would cost more than they bring
     ranker.warm_up()

@@ -117,7 +117,7 @@ _HELP = {
     "untilt_unknown_documents_total": "Candidates without features in the table.",
     "untilt_unlogged_lists_total": "Lists answered although the log failed.",
     "untilt_late_lists_total": "Lists answered before the log was synced.",
-    "untilt_refused_total": "Requests refused because too much was under way.",
+    "untilt_refused_total": "Requests refused because the server was handling too many.",
     "untilt_journal_bytes_total": "Bytes written to the log.",
     "untilt_journal_syncs_total": "Times that the log was synced.",
     "untilt_reloads_total": "Rankers that were replaced.",

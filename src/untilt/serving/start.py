@@ -38,7 +38,7 @@ def make_server(settings: Settings) -> Server:
     if settings.calibrate is not None:
         if curve is None:
             raise OptionError(
-                "what exploration costs is learned from a log and a curve of examination. Give "
+                "the cost of exploration is computed from a log and a curve of examination. Give "
                 "the curve too: --curve bias.json."
             )
         calibration = calibration_from(_calibration_log(settings), curve)
@@ -79,8 +79,8 @@ def _token(file: str | None) -> str | None:
     token = os.environ.get(TOKEN) if file is None else Path(file).read_text("utf8").strip()
     if token is not None and len(token) < 16:
         raise OptionError(
-            "a token needs at least 16 characters that nobody can guess. Make one with: "
-            "openssl rand -hex 32."
+            "a token needs at least 16 characters that are hard to guess. Make one with: openssl "
+            "rand -hex 32."
         )
     return token
 

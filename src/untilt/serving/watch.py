@@ -29,7 +29,7 @@ from untilt.facts import Fact, Sentence, note, serious
 from untilt.views import Section, View
 
 NEW_OPEN = note(
-    "watch.new-open", "between the new ranker {new} and {old} nothing is decided yet: {text}"
+    "watch.new-open", "the comparison of the new ranker {new} with {old} is undecided: {text}"
 )
 
 NEW_BETTER = note(
@@ -44,8 +44,8 @@ NEW_WORSE = serious(
 
 FEATURES = serious(
     "watch.features",
-    "features of shown documents have other values than before: {named:listed}; stability index, "
-    "{limit:g} or more is a change that matters. Look at where they come from, then train anew",
+    "features of shown documents changed: {named:listed} (stability index; a change matters from "
+    "{limit:g} on). Check their source, then train again",
 )
 
 DOCUMENTS = serious(
@@ -73,15 +73,15 @@ CLICKS = serious(
 )
 NEW_TOO_EARLY = note(
     "watch.new-too-early",
-    "{queries:.0f} effective queries are too few to compare {new} with {old}; from {least} on it "
-    "can be watched",
+    "{queries:.0f} effective queries are too few to compare {new} with {old}; the comparison "
+    "needs {least}",
 )
 UNSEEN = serious(
     "watch.unseen",
-    "{share:.0%} of what is shown now was never shown before, more than {most:.0%}: nothing was "
-    "learned from clicks about it. Train on new sessions",
+    "{share:.0%} of what is shown now was never shown before, more than {most:.0%}: the ranker "
+    "learned nothing about it from clicks. Train on new sessions",
 )
-NO_FEATURES = note("watch.no-features", "the log has no features, so none was looked at")()
+NO_FEATURES = note("watch.no-features", "the log has no features to compare")()
 NO_CURVE = note("watch.no-curve", "period {period} has no curve: {why}")
 
 MOST_PERIODS = MOST_SERIES  # curves that can be told apart in one chart
@@ -154,7 +154,7 @@ class Live:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Watch(View):
-    """What one look at a log found.
+    """Changes of a log between its last period and those before.
 
     Parameters
     ----------
@@ -216,15 +216,15 @@ def watch(
     periods : the time is cut into so many with equally many sessions; the last one is "now"
     new, old : rankers to compare: names in `log.ranker_names`, or in the context `arm`. With `team`
         they are only names
-    arm : a context of the log that says which ranker answered a session, such as "model"
-    team : a label of the log that says whose document a row is, for interleaved lists: see
+    arm : a context of the log with the ranker that answered a session, such as "model"
+    team : a label of the log with the ranker that chose a document, for interleaved lists: see
         `untilt.interleaved`
     top : sessions are compared by whether their first click is at positions 1..top
     level : 1 minus the probability that one look at an unchanging log raises an alarm
     drift : stability index from which on a feature has drifted; 0.1 is small, 0.25 large
     most_unseen : share of never shown documents from which on there is an alarm
-    estimator : of position bias, such as ut.AllPairs(): each period gets a curve by it. To look at;
-        whether people read otherwise is tested without
+    estimator : of position bias, such as ut.AllPairs(): each period gets a curve by it, for
+        display only: the test of examination does not use it
     """
     check_level(level)
     _check(log, periods)
@@ -271,15 +271,15 @@ def watch(
 # What is asked of readers, in the words of a sentence that begins with "whether", and the alarm.
 _READ = "people read otherwise"
 _CLICK = "people click more or less often"
-_LIKE = "documents are liked otherwise"
+_LIKE = "relevance changed"
 _ASKS = {_READ: READING, _CLICK: CLICKS, _LIKE: DOCUMENTS}
 
 
 def _check(log: ClickLog, periods: int) -> None:
     if log.time is None:
         raise OptionError(
-            "this log does not say when its sessions were, so nothing can have changed in it. Read "
-            "it with collapse=False and a column of times: ⟦columns={'timestamp': 'the column'}⟧."
+            "this log has no times of sessions, so it cannot show changes. Read it with "
+            "collapse=False and a column of times: ⟦columns={'timestamp': 'the column'}⟧."
         )
     if not 2 <= periods <= MOST_PERIODS:
         raise OptionError(
@@ -473,7 +473,7 @@ def _with_arms(log: ClickLog, arm: str | None) -> ClickLog:
     if arm not in log.context:
         known = ", ".join(log.context) or "none"
         raise OptionError(
-            f"this log has no context {arm!r} that says who answered. Read it with "
+            f"this log has no context {arm!r} that names the ranker of a list. Read it with "
             f"⟦context=[{arm!r}⟧]. There are: {known}."
         )
     names, index = np.unique(log.context[arm], return_inverse=True)

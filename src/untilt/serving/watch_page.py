@@ -48,7 +48,7 @@ def _told(found: "Watch") -> tuple[str, str]:
             "Nothing changed by more than chance explains.",
             "The ranker and its position bias may stay.",
         )
-    return f"{n} alarm{'s' * (n > 1)}: this log is no longer what it was.", found.alarms[0]
+    return f"{n} alarm{'s' * (n > 1)}: the log has changed.", found.alarms[0]
 
 
 def _time(time: Any) -> str:
@@ -126,8 +126,8 @@ def _reading(found: "Watch") -> Section | None:
         level=1.0,
     )  # fmt: skip
     text = (
-        "From documents that stood at the same position before and now. How often people look at a "
-        "position has changed where the ratio leaves 1."
+        "From documents at the same position before and now. Where the ratio differs from 1, "
+        "examination of the position has changed."
     )
     return Section("reading", "Do people read as before?", (text,), figures=(figure,))
 
@@ -176,7 +176,7 @@ def _curves(found: "Watch") -> Section | None:
     curves = {name: each.drawn_curve() for name, each in known.items()}
     method = next(iter(known.values())).method
     figure = _figure("examination", "Examination by period", curves, "relative to position 1",
-                     f"Estimated by {method} in each period by itself.")  # fmt: skip
+                     f"Estimated by {method} separately in each period.")  # fmt: skip
     return Section("examination", "The curve of examination", figures=(figure,))
 
 
@@ -230,11 +230,11 @@ def prometheus_text(found: "Watch") -> str:
         ("alarms", "Alarms of the last look.", {"": len(found.alarms)}),
         ("alarm", "1 where there is this alarm.", by("kind", ((k, k in codes) for k in kinds))),
         ("sessions", "Sessions of the last period.", {"": now.n_sessions}),
-        ("unseen_documents_ratio", "Of what is shown, never shown before.",
+        ("unseen_documents_ratio", "Share of what is shown that was never shown before.",
          {"": found.unseen_documents}),
-        ("unseen_queries_ratio", "Of sessions, query never asked before.",
+        ("unseen_queries_ratio", "Share of sessions whose query is new.",
          {"": found.unseen_queries}),
-        ("p_value", "Of no change, for all tests together.",
+        ("p_value", "P-value of no change, for all tests together.",
          by("asks", ((each.asks, each.adjusted) for each in found.changes))),
         ("click_rate", "Clicks per impression in the last period.",
          by("position", zip(now.rates.position[:20], now.rates.rate[:20], strict=True))),

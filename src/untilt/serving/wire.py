@@ -229,7 +229,7 @@ def checked_event(event: Event, now: int) -> Feedback:
     """The event as it is kept, or a `RequestError`."""
     if event.label in TAKEN:
         raise RequestError(
-            f"the label {event.label!r} is a column of the log itself. Choose another; taken are "
+            f"the label {event.label!r} is a column of the log. Choose another; taken are "
             f"{', '.join(sorted(TAKEN))}."
         )
     if list_day(event.list_id) is None:
@@ -268,7 +268,7 @@ def hashed(*parts: str) -> str:
 def _microseconds(time: datetime) -> int:
     if time.tzinfo is None:
         raise RequestError(
-            "the time of an event needs its offset, as in 2026-11-16T15:00:00Z or +01:00: nobody "
-            "can say which zone it is in without. Or leave it out."
+            "the time of an event needs its offset, as in 2026-11-16T15:00:00Z or +01:00: without "
+            "it the time zone is unknown. Or leave the time out."
         )
     return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

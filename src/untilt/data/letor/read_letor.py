@@ -51,7 +51,7 @@ _EXPLAINED = {
     codes.ZERO_ID: ("feature ids start at 1", "Read with zero_based=True if they start at 0 here"),
     codes.BIG_ID: (
         "a feature id is too large: features fill a dense table of at most {most:,} columns here",
-        "Mend the id, raise n_features if it was given, or renumber the features",
+        "Correct the id, raise n_features if it was given, or renumber the features",
     ),
     codes.TWICE: ("a feature occurs twice in one line", "Keep one of the two"),
     codes.BAD_VALUE: (
@@ -85,8 +85,8 @@ def read_letor(
     else its place in the query, counted from 0.
 
     Several files are read as one long file: a query may go on from the end of one file to the start
-    of the next. Rows of a query that stand apart are an error, as is everything else that is not in
-    the format; the message names file and line.
+    of the next. Rows of a query that are not together are an error, as is any line
+    that is not in the format; the message names file and line.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def read_letor(
     n_features : columns of `features`; where absent, the largest feature id
     feature_names : one name per feature; where absent, f1, f2, ...
     zero_based : feature ids start at 0 instead of 1
-    missing : what becomes of the value nan, as in `read_log`: "keep", or a number in its place
+    missing : treatment of the value nan, as in `read_log`: "keep", or a number in its place
 
     Examples
     --------
@@ -244,7 +244,8 @@ class Collector:
             raise BadRowsError(
                 f"{self._file}: {n_rows:,} rows with feature ids up to {n_columns:,} need "
                 f"{needed / 2**30:.0f} GiB as a dense table, more than this machine has "
-                f"({memory / 2**30:.0f} GiB). Mend an id that is too large, or renumber them."
+                f"({memory / 2**30:.0f} GiB). Correct an id that is too large, or renumber the "
+                "features."
             )
 
     def _refuse_bad_rows(self, block: TextBlock, data: bytes) -> None:

@@ -41,7 +41,7 @@ REPEATED = warning(
 )
 NOT_RANDOM = serious(
     "log.dropped-not-random",
-    "What is left is no random sample: {head:.0%} of the sessions of the most frequent queries "
+    "The rest is no random sample: {head:.0%} of the sessions of the most frequent queries "
     "(half of the traffic) were left out, and {tail:.0%} of the others. Repair the rows instead.",
 )
 
@@ -55,21 +55,20 @@ _FIXES = {
     "log.session-missing": "give every row its session",
     "log.bad-position": "positions count from 1 at the top of the page",
     "log.too-deep": (
-        "mend positions that nobody scrolls to; where lists are so long, nothing: what is learned "
-        "holds for the positions above"
+        "correct positions that no reader can reach; if lists really are so long, do nothing: "
+        "results hold for the positions above"
     ),
     "log.positions-from-0": (
-        "say so with ⟦positions_from=0⟧, and they are read as 1, 2, 3, ...; to leave these rows "
-        "out would take the top result off every page (⟦positions_from=1⟧ says that they are no "
-        "results)"
+        "read them as 1, 2, 3, ... with ⟦positions_from=0⟧; without these rows every page would "
+        "lose its top result (if they are no results: ⟦positions_from=1⟧)"
     ),
     "log.bad-label": (
-        "feedback is a number of at least 0; write 0 where nothing was done, and leave out rows "
-        "that nobody could see"
+        "feedback is a number of at least 0; write 0 for no action, and leave out rows that the "
+        "person could not see"
     ),
     "log.bad-cell": (
         "rows and columns count from 1 (⟦positions_from=0⟧ where yours count from 0), and "
-        "grid=(rows, columns) says how large the grid is"
+        "grid=(rows, columns) is the size of the grid"
     ),
     "log.bad-context": (
         "context is a number or text: fill the gaps with a value such as 'unknown'"
@@ -82,20 +81,19 @@ _FIXES = {
     ),
     "log.bad-propensity": "write 1 where none was drawn, or ⟦pass columns={{'propensity': None}}⟧",
     "log.bad-count": (
-        "count says how many sessions the row stands for; ⟦pass columns={{'count': None}}⟧ if not"
+        "count is the number of sessions of the row; if not, ⟦pass columns={{'count': None}}⟧"
     ),
     "log.bad-time": "give a timestamp or a number, or ⟦pass columns={{'timestamp': None}}⟧",
     "log.bad-feature": (
-        'a missing feature can be kept for boosted trees with ⟦missing="keep"⟧, or get a value '
-        "with ⟦missing=0.0⟧, which rankers then use too; what is infinite or no number must be "
-        "mended"
+        'keep a missing feature for boosted trees with ⟦missing="keep"⟧, or get a value with '
+        "⟦missing=0.0⟧, which rankers then use too; correct values that are infinite or no numbers"
     ),
     "log.no-document": (
         "add its (query_id, doc_id) with features to the documents, or take it out of the log"
     ),
     "log.features-differ": (
-        "keep one row per (query_id, doc_id); features that change over time stand in the rows of "
-        "the log instead (⟦features=|--features⟧), where each impression has its own"
+        "keep one row per (query_id, doc_id); put features that change over time into the rows of "
+        "the log (⟦features=|--features⟧), one value for each impression"
     ),
     "log.position-twice": (
         "a session is one list: give each page load its own session_id, and write each impression "
@@ -105,37 +103,36 @@ _FIXES = {
         "make session_id of the id and the day or the hour, such as 'a17-2026-11-18'"
     ),
     "log.pages-restart": (
-        "name the column of the page, ⟦columns={{'page': ...}}⟧, or number positions through over "
-        "all pages"
+        "name the column of the page, ⟦columns={{'page': ...}}⟧, or number positions continuously "
+        "over all pages"
     ),
     "log.bad-page": (
         "pages count from 1 or 0, and positions from 1 on each page (⟦positions_from=0⟧ where "
         "yours count from 0)"
     ),
-    "log.session-differs": "a session is one list, and all its rows agree on what it was",
+    "log.session-differs": "a session is one list: give all its rows the same value",
     "ubi.no-query-id": "give every request a query_id, and its events the same one",
     "ubi.no-user-query": (
-        "write what was asked, or name the field that says so: ⟦columns={{'query_id': "
-        "'query_attributes.category'}}⟧"
+        "write the text of the query, or name the field that holds it: "
+        "⟦columns={{'query_id': 'query_attributes.category'}}⟧"
     ),
-    "ubi.two-queries": "give every request a query_id of its own",
+    "ubi.two-queries": "give every request a different query_id",
     "ubi.two-lists": (
-        "give every request a query_id of its own; pages of one list say where they begin "
-        "(`from` in `query`, or ⟦columns={{'offset': 'query_attributes.offset'}}⟧)"
+        "give every request a different query_id; for pages of one list, give where each page "
+        "begins (`from` in `query`, or ⟦columns={{'offset': 'query_attributes.offset'}}⟧)"
     ),
     "ubi.no-position": (
-        "send event_attributes.position.ordinal with every impression; places among the hits are "
-        "used where no impression has one"
+        "send event_attributes.position.ordinal with every impression; if no impression has one, "
+        "the order of the hits is used"
     ),
     "ubi.no-impression": (
-        "nothing where events are lost now and then: the object is left out of this list, clicked "
-        "or not. If most impressions are missing, leave them aside: ⟦columns={{'impression': "
-        "None}}⟧"
+        "nothing if few events are lost: the object is left out of this list, clicked or not. If "
+        "most impressions are missing, ignore impressions: ⟦columns={{'impression': None}}⟧"
     ),
     "ubi.outside": (
-        "clicks beside the list (an advertisement, a recommendation) need an action of their own; "
-        "where ids are of two kinds, name the right one: ⟦columns={{'doc_id': "
-        "'event_attributes.object.internal_id'}}⟧"
+        "clicks beside the list (an advertisement, a recommendation) need a different action; if "
+        "events hold two kinds of ids, name the right field: "
+        "⟦columns={{'doc_id': 'event_attributes.object.internal_id'}}⟧"
     ),
     "ubi.below": "raise hits_shown where the page shows more",
     "ubi.no-object": "nothing, if these are actions beside the list",
@@ -143,8 +140,8 @@ _FIXES = {
     "ubi.unknown-query": "export the queries of the same time; events of other searches count here",
     "ubi.no-hits": "nothing: there is no list to learn from",
     "ubi.no-impressions": (
-        "nothing, if nobody saw the list; if impressions are sent for a part of the traffic alone, "
-        "the log is that part"
+        "nothing, if the list was not seen; if only a part of the traffic sends impressions, the "
+        "log holds that part"
     ),
 }
 _NAMES = {
@@ -209,10 +206,10 @@ class BadRows:
 
 @dataclass(frozen=True)
 class ReadReport:
-    """What was read, and what was left out and why.
+    """The rows that were read and left out, with the reasons.
 
     `bad` holds one entry per broken rule. A row counts once, under the first rule that it breaks;
-    `n_dropped` counts rows of the log alone, not those of the documents table nor of an export that
+    `n_dropped` counts only rows of the log, not those of the documents table nor of an export that
     the log was made of. Features in the rows that change within a (query, document) are
     `changing_features`: it then has versions. `notes` say how the log was understood.
     """
@@ -581,7 +578,7 @@ def _rules_for(log: Impressions) -> list[SessionRule]:
         SessionRule(
             "count(*) > 1",
             "'position ' || position || ' shows ' || min(doc_id) || ' and ' || max(doc_id)",
-            warning("log.position-twice", "in a session where a position stands twice")(),
+            warning("log.position-twice", "in a session that shows a position twice")(),
             "session_id, query_id, position",
         ),
     ]

@@ -117,7 +117,7 @@ def _opened(file: str) -> Iterator[Any]:
         content.seek(0)
         if head[:4] == b"FEA1":
             raise FileFormatError(
-                f"{printable(file)} is Feather of version 1, which is no longer read. Write it "
+                f"{printable(file)} is Feather of version 1, which untilt does not read. Write it "
                 "again: pyarrow.feather.write_feather(table, path)."
             )
         try:
@@ -125,8 +125,8 @@ def _opened(file: str) -> Iterator[Any]:
             reader = opened(content)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise FileFormatError(
-                f"{printable(file)} cannot be read: {error}. The file may be damaged, cut short or "
-                "of another kind than its name says."
+                f"{printable(file)} cannot be read: {error}. The file may be damaged or cut short, "
+                "or its ending may be wrong."
             ) from error
         with reader:
             yield reader

@@ -42,7 +42,7 @@ BAD_CELL = warning(
 )
 BAD_PLACE = warning(
     "log.bad-page",
-    "{page} is no whole number from {least} to {most:,}, or {column} none from {first}",
+    "{page} is no whole number from {least} to {most:,}, or {column} is not one from {first}",
 )
 BAD_POSITION = warning("log.bad-position", "{column} is no whole number from {least} to {most:,}")
 BAD_LABEL = warning(
@@ -198,8 +198,8 @@ def _place(source: Source, columns: Mapping[str, str | None]) -> tuple[str, ...]
     if len(named) == 1:
         other = next(role for role in CELL if role not in named)
         raise OptionError(
-            f"a cell of a grid has a row and a column. columns names {named[0]!r} alone; name "
-            f"{other!r} too, or a position."
+            f"a cell of a grid has a row and a column. columns names only {named[0]!r}; "
+            f"name {other!r} too, or a position."
         )
     without = "position" not in columns and source.named("position") is None
     if named or (without and all(source.named(role) for role in CELL)):
@@ -292,8 +292,8 @@ def check_mapping(
     if len(set(known)) < len(known):
         given = f"{list(labels)}" + (f" and context={list(context)}" if context else "")
         raise OptionError(
-            f"a label must have a name of its own. Got {given}; the names "
-            f"{', '.join(taken)} are taken. Map a label that is called so: "
+            f"a label must have a name that is not taken. Got {given}; the names "
+            f"{', '.join(taken)} are taken. Map a column of that name: "
             "⟦label='click'⟧, ⟦columns={'click': 'count'}⟧."
         )
     for ours, theirs in columns.items():

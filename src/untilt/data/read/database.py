@@ -402,14 +402,14 @@ def translated_errors(what: str) -> Iterator[None]:
         raise
     except duckdb.PermissionException as error:
         raise FileFormatError(
-            f"{what} asks for another file, which is not opened: {in_short(error)}. Read that "
-            f"file itself or, if this is a view of yours, write its rows to a table: CREATE TABLE "
-            f"clicks AS SELECT * FROM the_view."
+            f"{what} refers to another file, which untilt does not open: {in_short(error)}. Read "
+            "that file directly or, if this is a view, write its rows to a table: CREATE TABLE "
+            "clicks AS SELECT * FROM the_view."
         ) from error
     except (duckdb.Error, *_arrow_errors(), UnicodeDecodeError, OSError) as error:
         raise FileFormatError(
-            f"{what} cannot be read: {in_short(error)}. The file may be damaged, cut short or "
-            f"of another kind than its name says."
+            f"{what} cannot be read: {in_short(error)}. The file may be damaged or cut short, or "
+            "its ending may be wrong."
         ) from error
 
 

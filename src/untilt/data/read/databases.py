@@ -98,8 +98,8 @@ def _explained_sqlite(what: str) -> Iterator[None]:
         yield
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise FileFormatError(
-            f"{what} cannot be read: {error}. The file may be damaged, in use, or of another kind "
-            "than its name says."
+            f"{what} cannot be read: {error}. The file may be damaged or in use, or its ending may "
+            "be wrong."
         ) from error
 
 
@@ -126,8 +126,8 @@ def _address(file: str, scratch: Path) -> str:
     """
     if _begins(file + "-journal", _JOURNAL):
         raise FileFormatError(
-            f"{printable(file)} has a change that is not finished, in {printable(file)}-journal. "
-            "Wait until it is written or, after a crash, open it once with sqlite3, which mends it."
+            f"{printable(file)} has an unfinished change in {printable(file)}-journal. Wait until "
+            "it is written or, after a crash, repair the file: open it once with sqlite3."
         )
     if not (os.path.isfile(file + "-wal") and os.path.getsize(file + "-wal")):
         with open(file, "rb") as content:

@@ -191,7 +191,7 @@ def collapse_sql(
     named = dict(columns or {})
     check_mapping(named, (label, *labels), context)
     if PAGE in named:
-        raise OptionError("number positions through over all pages in `table`: `page` is not read.")
+        raise OptionError("number positions over all pages in `table`: `page` is not read.")
     roles = {role: named.get(role) or role for role in REQUIRED}
     for role in (*optional_of(context), FLAG, VERSION):
         theirs = named.get(role)
@@ -210,7 +210,7 @@ def collapse_sql(
         raise OptionError(
             f"depth must be a whole number from 1 to {most}: {dialect} has no more columns for "
             f"{len(key.cells)} values at each position. Got {depth!r} instead. Sessions that go "
-            "deeper are kept, each for itself."
+            "deeper are kept one by one."
         )
     return counted_sql(table, key, depth, DIALECTS[dialect])
 
@@ -349,7 +349,7 @@ def engine_source(database: Database, engine: Engine, name: str, rows: Any = Non
     def counted(layout: ColumnRoles) -> tuple[ColumnRoles, Source]:
         key = CollapseColumns.of(layout)
         count = key.count or free_name(engine.columns)
-        with progress("counting sessions where they live"), translated(engine.what):
+        with progress("counting sessions in the engine"), translated(engine.what):
             depth = depth_for(engine.rows_at(key.position), key.most_depth(engine.dialect))
             found = engine.counted(key, depth, count)
         layout = layout.with_count(count).without("timestamp")
@@ -388,7 +388,7 @@ def translated(what: str) -> Iterator[None]:
     except Exception as error:
         first = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
         raise FileFormatError(
-            f"{what} cannot be read: {first[:600]}. Try the same query in the engine itself."
+            f"{what} cannot be read: {first[:600]}. Try the same query in the engine."
         ) from error
 
 
@@ -434,8 +434,8 @@ class IbisTable(Engine):
         schema = self.table.schema()
         if backend in _CASELESS and any(schema[name].is_string() for name in key.columns):
             raise OptionError(
-                f"{backend} compares text without regard to case, so that it would take different "
-                "lists for one. Read the table with collapse=False, or from a copy elsewhere."
+                f"{backend} ignores case when it compares text, so it would merge different lists. "
+                "Read the table with collapse=False, or from a copy elsewhere."
             )
         return _fetched(counted_table(self.table, key, depth, count))
 

@@ -109,8 +109,8 @@ def refuse_changed(files: Files, before: list[Any]) -> None:
     for name, old, new in zip(files.with_changes, before, stamps(files), strict=True):
         if old != new:
             raise FileFormatError(
-                f"{name} was changed while it was read, so half of what was read may be old. Read "
-                "it again when nobody writes to it, or read a copy."
+                f"{name} changed while it was read, so a part of the data may be old. Read it "
+                "again when no program writes to it, or read a copy."
             )
 
 
@@ -173,8 +173,8 @@ def _expanded(path: PathLike) -> list[str]:
     for file in files:
         if not os.path.isfile(file):
             raise FileFormatError(
-                f"cannot read {file!r}. It is a pipe, a device or a link to nothing, and a log is "
-                "read more than once. Write it to a file first."
+                f"cannot read {file!r}. It is a pipe, a device or a broken link, and untilt reads "
+                "a log more than once. Write it to a file first."
             )
     return files
 
@@ -218,7 +218,7 @@ def _is_new(folder: str, seen: set[str]) -> bool:
 
 def _refuse_folder(error: OSError) -> NoReturn:
     raise FileFormatError(
-        f"cannot look into the folder {error.filename!r}: {error.strerror}. Check its permissions."
+        f"cannot read the folder {error.filename!r}: {error.strerror}. Check its permissions."
     ) from error
 
 
@@ -245,9 +245,9 @@ def _several(folder: str, groups: dict[str, list[str]]) -> str:
     readable = next((fs for g, fs in groups.items() if g not in (_UNKNOWN, _HIDDEN)), ["*.parquet"])
     pattern = Path(folder, "**", f"*{Path(readable[0]).suffix}")
     return (
-        f"the folder {folder!r} holds files of several kinds, and half of a log is another "
-        f"log: {'; '.join(told)}. Name those to read by a pattern, such as '{pattern}', or move "
-        "the others away."
+        f"the folder {folder!r} holds files of several kinds, and a part of a log gives other "
+        f"results: {'; '.join(told)}. Select the files to read by a pattern, such as '{pattern}', "
+        "or move the others away."
     )
 
 
@@ -322,23 +322,23 @@ def _refuse_lake(place: str, names: Iterable[str], names_in: Listing) -> None:
     if "_delta_log" in found:
         raise OptionError(
             f"{shown} is a Delta table, and its folder also holds files that a later version has "
-            "removed or replaced: read as plain files they would count again. In Python: "
+            "removed or replaced: a reader of plain files would count them again. In Python: "
             f"untilt.read_log(deltalake.DeltaTable({shown!r}))."
         )
     if ".hoodie" in found:
         raise OptionError(
-            f"{shown} is a Hudi table, and its folder also holds older versions of its files: read "
-            "as plain files they would count again. Read it with an engine that knows Hudi and "
-            "write the rows to Parquet, or hand them over: untilt.read_log(arrow_table)."
+            f"{shown} is a Hudi table, and its folder also holds older versions of its files: a "
+            "reader of plain files would count them again. Read it with an engine that knows Hudi "
+            "and write the rows to Parquet, or pass an Arrow table: untilt.read_log(arrow_table)."
         )
     metadata = f"{place}/metadata"
     if "metadata" in found and (newest := _newest(names_in(metadata))):
         raise OptionError(
             f"{shown} is an Iceberg table, and its folder also holds files that a later version "
-            "has removed or replaced: read as plain files they would count again. In Python: "
-            "untilt.read_log(pyiceberg.catalog.load_catalog(...).load_table('namespace.name')), or "
-            "without a catalogue untilt.read_log(pyiceberg.table.StaticTable.from_metadata("
-            f"{f'{printable(metadata)}/{newest}'!r}))."
+            "has removed or replaced: a reader of plain files would count them again. In Python: "
+            "untilt.read_log(pyiceberg.catalog.load_catalog(...).load_table('namespace.name')), "
+            "or without a catalogue "
+            f"untilt.read_log(pyiceberg.table.StaticTable.from_metadata({f'{printable(metadata)}/{newest}'!r}))."
         )
 
 

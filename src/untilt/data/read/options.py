@@ -63,8 +63,8 @@ class RowOptions:
         Option(
             "The number of the first position in the log (default: 1).",
             metavar="0|1", panel=READING, typed=int, least=0, most=1, must="be 0 or 1",
-            hint="Positions that begin elsewhere are those of a page further down: number them "
-            "through.",
+            hint="Positions of a later page begin elsewhere: number positions continuously over "
+            "all pages.",
         ),
     ] = None  # fmt: skip
 
@@ -158,8 +158,8 @@ class WorkerOptions(LabelOptions, FeatureOptions, RowOptions):
     def __post_init__(self) -> None:
         if "page" in (self.columns or {}):
             raise OptionError(
-                "a worker reads a part of the log, and the size of a page is that of the whole "
-                "log. Number positions through over all pages (docs/preparing-a-log.md)."
+                "a worker reads only a part of the log, and the page size needs the whole log. "
+                "Number positions continuously over all pages (docs/preparing-a-log.md)."
             )
 
 

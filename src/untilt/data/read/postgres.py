@@ -76,7 +76,7 @@ def open_address(database: Database, address: Address, name: str) -> Source:
             with _opened(address) as cursor:
                 # Labels are compared as text: with all digits, whatever the server is set to.
                 cursor.execute("SET LOCAL extra_float_digits = 1")
-                with progress("counting sessions where they live"):
+                with progress("counting sessions on the server"):
                     at = PostgresTable(cursor.connection, table, what).rows_at(key.position)
                     depth = depth_for(at, key.most_depth(dialect))
                     cursor.execute(counted_sql(table, key, depth, dialect, count))
@@ -164,7 +164,7 @@ def open_connection(database: Database, source: tuple[Any, Any], name: str) -> S
         )
     if _vendor(connection) != "postgresql":
         raise OptionError(
-            f"a connection of {type(connection).__module__} is none to PostgreSQL. Run "
+            f"a connection of {type(connection).__module__} is no PostgreSQL connection. Run "
             "ut.collapse_sql(table, depth, dialect) yourself and read its result, or give an Ibis "
             "table."
         )

@@ -96,9 +96,9 @@ def _tables(
     columns = request.columns or {}
     if request.documents is None and columns.get(VERSION) is not None:
         raise OptionError(
-            "⟦columns={'version': ...}⟧ tells which row of the documents table a row "
-            "of the log has its features from. Give documents=, or leave it out: "
-            "features in the log itself may change from row to row."
+            "⟦columns={'version': ...}⟧ links a row of the log to a row of the documents table. "
+            "Give documents=, or leave version out: features in the log may change from row to "
+            "row."
         )
     if isinstance(request.source, Export):
         own = {name: theirs for name, theirs in columns.items() if name.startswith(OF_DOCUMENTS)}
@@ -171,7 +171,7 @@ def _load(
     """Load a table; `ignored` are columns that were left out before."""
     for column in layout.names:
         if "\0" in column or not is_utf8(column):
-            raise ColumnError(f"{source.what} has a column {column!r}: no name in SQL. Rename it.")
+            raise ColumnError(f"{source.what}: {column!r} is no name in SQL. Rename that column.")
     name = source.load(layout.names, layout.ids)
     with translated_errors(source.what):
         types = {name: Column(name, type_) for name, type_ in database.columns(name).items()}
@@ -346,8 +346,8 @@ def _without_bad_rows(
         (n_rows,) = database.row("SELECT count(*) FROM impressions")
     if not (examined.bad or examined.notes):
         raise FileFormatError(
-            f"{what} contradicts itself: read twice, it does not give the same rows. The file is "
-            f"damaged or was changed while it was read. Write it anew."
+            f"{what} gives different rows when it is read twice. The file is damaged or changed "
+            "while it was read. Write it again."
         )
     known = (*examined.notes, *source.notes)
     refused = ReadReport(what, n_rows, 0, examined.bad, ignored, notes=known)
@@ -379,15 +379,15 @@ def read_log(request: Request) -> ClickLog:
     """Read a click log with one row per impression.
 
     A row has `query_id`, `session_id`, `doc_id`, `position` (from 1) and `click`, and may have
-    `ranker` (who made the list), `timestamp`, `count` (sessions that the list stands for) and
-    `propensity` (with which the logging policy showed the document there), and `person` (whose
-    session it is: intervals then allow for people who come back). The rows of one session and one
-    query are one list; their order means nothing. Lists end at position 1,000: rows further down
-    are left out with a `DroppedRowsWarning`. docs/log-format.md tells all of it.
+    `ranker` (which made the list), `timestamp`, `count` (the number of sessions with this list),
+    `propensity` (the probability with which the logging policy showed the document there) and
+    `person` (intervals then allow for people who come back). The rows of one session and one
+    query are one list; their order does not matter. Lists end at position 1,000: rows further down
+    are left out with a `DroppedRowsWarning`. docs/log-format.md is the reference.
 
     DuckDB does the work and spills to disk, so the log may be larger than memory. Sessions of a
-    query that were alike in all they showed and all that people did become one list with a count;
-    this is exact. The result does not depend on the order of rows or the number of threads.
+    query with equal documents, positions and labels become one list with a count; this is exact.
+    The result does not depend on the order of rows or the number of threads.
 
     Parameters
     ----------
@@ -396,7 +396,7 @@ def read_log(request: Request) -> ClickLog:
         address s3://... or (postgresql://..., table name), a DuckDB relation, a pyarrow, Polars or
         pandas table, a `DeltaTable`, a pyiceberg table or scan, a cursor of ADBC; an Ibis table, a
         Spark DataFrame or (PostgreSQL connection, table name), whose engine counts equal sessions
-        itself before anything travels, as does the server behind postgresql:// (see `collapse_sql`)
+        before it sends rows, as does the server behind postgresql:// (see `collapse_sql`)
     documents : a table (any kind of source) with one row per (query_id, doc_id); its other columns
         of numbers are the features. Documents that no list shows stay as unshown candidates. With
         doc_id alone, a document has the same features for all queries that showed it
@@ -408,20 +408,20 @@ def read_log(request: Request) -> ClickLog:
         (query_id, doc_id, version), and a row of the log the features of its version
     label, labels : the feedback column that becomes `log.label`, and further ones that become
         `log.extra_labels`; numbers >= 0 or true/false
-    context : columns that say in which circumstances a list was seen (device, hour), numbers or
-        text, for `ContextualBias`; they become `log.context`, and sessions of different contexts
+    context : columns that describe the circumstances of a list (device, hour), numbers or text,
+        for `ContextualBias`; they become `log.context`, and sessions of different contexts
         stay apart
     features : columns that are features: names and patterns such as "f_*" (a list, or one text
         with commas between them), or a function of the name; in `documents` if given (there all by
-        default), else in the log itself (there none). What fits no column is an error. In the log
-        they may change from impression to impression (price, stock, the user's own): a document
-        then has one version for each set of features, and `log.item` says which belong together
+        default), else in the log (there none). A name that fits no column is an error. In the log
+        they may change from impression to impression (price, stock, features of the user): a
+        document then has one version for each set of features, and `log.item` groups the versions
     grid : (rows, columns) of a log whose rows have a `row` and a `column` in place of a position,
         where it is larger than what the log shows of it; see docs/grids.md
-    positions_from : 0 for a log whose positions count from 0: they are read as 1, 2, 3, ... Where
-        it is not said, a log that seems to count from 0 is refused, whatever `on_bad` says; 1 says
-        that rows at position 0 are bad rows like others
-    missing : what becomes of features that are NULL or NaN: "keep" leaves them to rankers that take
+    positions_from : 0 for a log whose positions count from 0: they are read as 1, 2, 3, ... Without
+        it, a log that seems to count from 0 is refused for any `on_bad`; 1 makes rows at position
+        0 bad rows like others
+    missing : treatment of features that are NULL or NaN: "keep" leaves them to rankers that take
         them (trees do), a number is put in their place, and rankers that learn from the log put the
         same number there when they score; without it they are bad rows
     text_ids : read whole numbers as ids of text
@@ -430,12 +430,12 @@ def read_log(request: Request) -> ClickLog:
     on_bad : "raise" refuses a log with bad rows and names them; "drop" leaves them out with a
         `DroppedRowsWarning` that counts them (`read_log_report` returns the counts instead)
     sample_queries : a share, such as 0.1: read about so many of the queries, with all their
-        sessions and documents, and leave out the others. Which ones depends on their ids alone:
-        the same in every log, and those of 0.1 are among those of 0.2
-    memory_limit : what DuckDB may use, in bytes or as text ("4GB"); half of the free memory by
-        default. UNTILT_MEMORY_LIMIT in the environment is for the whole process
+        sessions and documents, and leave out the others. The choice depends only on
+        their ids: it is the same in every log, and 0.2 includes the queries of 0.1
+    memory_limit : memory that DuckDB may use, in bytes or as text ("4GB"); half of the free memory
+        by default. UNTILT_MEMORY_LIMIT in the environment is for the whole process
     temp_directory : where to spill; the system's temporary folder by default
-    threads : at most so many; all cores by default
+    threads : largest number of threads; all cores by default
 
     Examples
     --------
@@ -454,9 +454,9 @@ def read_ubi(request: UbiRequest) -> ClickLog:
     """Read an export of User Behavior Insights (UBI 1.3: OpenSearch, Elasticsearch, Solr).
 
     Its query_id is our session, its user_query our query, an object our document. Impression events
-    say what was shown; where there are none, the hits that were returned do, in their order. Events
-    of no known query are left out, and repeated ones count once. docs/sources.md tells all of it.
-    `read_log_report(ut.Ubi(queries, events))` returns what was left out and why.
+    give the results that were shown; without them, the returned hits do, in their order. Events of
+    unknown queries are left out, and repeated ones count once. docs/sources.md is the reference.
+    `read_log_report(ut.Ubi(queries, events))` returns a report of what was left out.
 
     Parameters
     ----------
@@ -466,7 +466,7 @@ def read_ubi(request: UbiRequest) -> ClickLog:
     options : those of `read_log`. `label` and `labels` are names of actions ("click" is also
         "click_through"). `columns` maps our names to paths inside the documents: {"ranker":
         "query_attributes.variant"}; labels and "impression" to names of actions: {"click":
-        "product_click"}. `positions_from` says from where ordinals count; without it the hits tell.
+        "product_click"}. `positions_from` is the first ordinal; by default the hits tell.
         `documents` may have one row per document: features of an object that all queries share
 
     Examples
@@ -481,5 +481,5 @@ def read_ubi(request: UbiRequest) -> ClickLog:
 
 @taking(Request)
 def read_log_report(request: Request) -> tuple[ClickLog, ReadReport]:
-    """Like `read_log`, with a report of what was dropped and why in place of a warning."""
+    """Like `read_log`, but returns a report of dropped rows instead of a warning."""
     return read(request)

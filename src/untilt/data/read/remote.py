@@ -88,7 +88,7 @@ class _Place:
     def parse(cls, uri: str) -> "_Place":
         if names_somebody(uri):
             raise OptionError(
-                f"keys do not belong into an address, which others see: {shown(uri)}. Set "
+                f"an address must not hold keys, because others can see it: {shown(uri)}. Set "
                 "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a profile in AWS_PROFILE."
             )
         rest = uri.partition("://")[2]
@@ -226,8 +226,8 @@ def _copy(store: Any, infos: Sequence[Any], folder: Path) -> None:
                 target.stat().st_size != info.size
             ):
                 raise FileFormatError(
-                    f"s3://{info.path} was changed while it was read, so half of what was read may "
-                    "be old. Read it again when nobody writes to it."
+                    f"s3://{info.path} changed while it was read, so a part of the data may be "
+                    "old. Read it again when no program writes to it."
                 )
 
 

@@ -68,7 +68,7 @@ class Source:
             raise ColumnError(
                 f"{self.what} has no column {name!r} alone but "
                 f"{' and '.join(map(repr, given or like))}, which differ in upper and lower case "
-                "only. Rename all but the one that is meant."
+                "only. Rename all but one of them."
             )
         return like[0] if like else None
 

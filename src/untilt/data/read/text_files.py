@@ -229,8 +229,8 @@ def _checked_keys(
         )
     if any(twice for _, twice in found):
         raise FileFormatError(
-            f"{what} has lines with the same key twice, and which of the values counts is not "
-            "said. Write each key once."
+            f"{what} has lines that hold a key twice, and untilt cannot choose between the values. "
+            "Write each key once."
         )
     return [*(key for key in first if key in keys), *sorted(keys - set(first))]
 
@@ -333,8 +333,8 @@ def _look_through(
             copy.write(block)
         if has_lines and len(block) == _BLOCK and b"\n" not in block and b"\r" not in block:
             raise FileFormatError(
-                f"{os.path.normpath(file)} has a line of more than {_BLOCK:,} bytes, which no log "
-                "has. It is of another kind than its name says, or lacks ends of lines."
+                f"{os.path.normpath(file)} has a line of more than {_BLOCK:,} bytes. Its ending "
+                "may be wrong, or it lacks line ends."
             )
 
 
@@ -371,8 +371,8 @@ def refuse_missing(
     if missing:
         raise ColumnError(
             phrase(
-                "{what}: no document has {what_}. {keys}Where yours has another name, "
-                "say so: ⟦columns={{{needed:r}: 'your path'}}⟧.",
+                "{what}: no document has {what_}. {keys}If yours has another name, map it: "
+                "⟦columns={{{needed:r}: 'your path'}}⟧.",
                 what=what,
                 what_=" and ".join(missing),
                 keys=_keys(database, part, name),
@@ -422,7 +422,7 @@ def _from_lines(
 def _refuse_whole(files: Files, first: list[tuple[Any, ...]]) -> None:
     """Raise where the file is one array or one answer of a search engine."""
     if not first:
-        raise FileFormatError(f"{files.what} is empty: there is no document in it.")
+        raise FileFormatError(f"{files.what} is empty: it holds no document.")
     kind, hits, _ = first[0]
     how = "'.hits.hits[]'" if hits is not None else "'.[]'" if kind == "ARRAY" else ""
     if how or kind != "OBJECT":

@@ -31,18 +31,18 @@ _MOST_ACTIONS = 8  # named in a note
 
 TWO_BASES = warning(
     "ubi.two-bases",
-    "Ordinals are taken to count from {base}, but {other:,} of {compared:,} agree with the order "
-    "of the hits if they count from {other_base}. If some clients count from {other_base}, their "
-    "positions are wrong by one, and right where each kind of client is read by itself with "
-    "⟦positions_from=0⟧ or 1. If something else is shown above these results, "
-    "positions are right.",
+    "The reader assumes that ordinals count from {base}, but {other:,} of {compared:,} agree "
+    "with the order of the hits if they count from {other_base}. If some clients count from "
+    "{other_base}, their positions are wrong by one: read each kind of client separately with "
+    "⟦positions_from=0⟧ or 1. If the page shows something else above these results, positions "
+    "are right.",
 )
 
 ORDER_DIFFERS = warning(
     "ubi.order-differs",
     "Ordinals count from {base}, and only {agree:,} of {compared:,} agree with the order of the "
-    "hits. The page may not show results in the order in which they were returned, or put others "
-    "between them: without impression events with ordinals, positions are wrong then.",
+    "hits. The page may not show results in the order in which they were returned, or may put "
+    "others between them: then positions are wrong without impression events with ordinals.",
 )
 
 ORDINALS_ALONE = note("ubi.ordinals", "Ordinals count from {base}: no hits to compare them with.")
@@ -55,31 +55,31 @@ ORDINALS = note(
 _SHOWN_BY = {
     "impressions": note(
         "ubi.shown-by-impressions",
-        "Impression events say what was shown: {sessions:,} {sessions:session|sessions}, down to "
-        "position {deepest:,}. Other hits that were returned are not counted.",
+        "Impression events give the results that were shown: {sessions:,} "
+        "{sessions:session|sessions}, down to position {deepest:,}. Other hits that were "
+        "returned are not counted.",
     ),
     "hits": note(
         "ubi.shown-by-hits",
-        "There is no impression event. The first hits that were returned are taken for shown, as "
-        "many as hits_shown says: {sessions:,} {sessions:session|sessions}, down to position "
-        "{deepest:,}.",
+        "The export has no impression events. The first hits_shown hits count as shown: "
+        "{sessions:,} {sessions:session|sessions}, down to position {deepest:,}.",
     ),
     "all-hits": warning(
         "ubi.shown-by-all-hits",
-        "There is no impression event, so all hits that were returned are taken for shown: "
-        "{sessions:,} {sessions:session|sessions}, down to position {deepest:,}. Where the page "
-        "shows fewer, say how many: ⟦hits_shown=10⟧.",
+        "The export has no impression events, so all returned hits count as shown: {sessions:,} "
+        "{sessions:session|sessions}, down to position {deepest:,}. If the page shows fewer, "
+        "give the number: ⟦hits_shown=10⟧.",
     ),
 }
 
-OTHER_ACTIONS = note("ubi.other-actions", "Actions that were not asked for: {named}.")
+OTHER_ACTIONS = note("ubi.other-actions", "Actions that are not used: {named}.")
 
 _RULES = {
     each.code: each()
     for each in (
         warning("ubi.no-query-id", "a query without a query_id"),
         warning("ubi.no-user-query", "a query without a user_query, or with a blank one"),
-        warning("ubi.two-queries", "a query_id that stands for two queries, rankers or contexts"),
+        warning("ubi.two-queries", "a query_id of two queries, rankers or contexts"),
         warning("ubi.two-lists", "a query_id with two different lists of hits for the same page"),
         warning("ubi.no-object", "an event without a query_id or an object_id"),
         warning("ubi.unknown-query", "an event whose query is not among the queries"),
@@ -89,7 +89,7 @@ _RULES = {
 }
 
 BELOW = warning(
-    "ubi.below", "a click on a hit below position {shown}, where the page is said to end"
+    "ubi.below", "a click on a hit below position {shown}, the end of the page by hits_shown"
 )
 NO_IMPRESSION = warning("ubi.no-impression", "a click on a hit that has no impression event")()
 OUTSIDE = warning("ubi.outside", "a click on an object that the list of its query does not have")()
@@ -145,8 +145,8 @@ class Ubi(Export):
     queries, events : the documents of `ubi_queries` and `ubi_events`: a path to JSON lines (also
         .gz), bare or with `_source` around them, a folder or pattern of such files, or any table
         that `read_log` takes
-    hits_shown : how many of the returned hits were on the page. It counts where the events hold no
-        impressions; without it all returned hits are taken for shown, and that is said
+    hits_shown : how many of the returned hits were on the page. Used where the events hold no
+        impressions; by default all returned hits count as shown, with a note
 
     Examples
     --------
@@ -217,7 +217,7 @@ class UbiWanted:
         known = tuple(dict.fromkeys([*ours, *own]))
         if len(known) < len(set(ours)) + len(own):
             raise OptionError(
-                "labels and contexts must have names of their own. Got "
+                "labels and contexts must have names that are not taken. Got "
                 f"{', '.join(own)}; the names {', '.join(dict.fromkeys(ours))} are "
                 "taken. Map them: ⟦label='bought'⟧, "
                 "⟦columns={'bought': 'purchase'}⟧."
@@ -409,7 +409,7 @@ class _Making:
         self._leave(asked.format("session_id"), _RULES["ubi.no-query-id"], user_query)
         self._leave(asked.format("query_id"), _RULES["ubi.no-user-query"], query_id)
         if not self._one("SELECT count(*) FROM ubi_asked"):
-            raise ColumnError(f"{self.what}: there is no query with a query_id and a user_query.")
+            raise ColumnError(f"{self.what}: no query has a query_id and a user_query.")
         shared = ", ".join(f"min({name}) AS {name}" for name in self.shared)
         differ = " OR ".join(f"count(DISTINCT {name}) > 1" for name in ("query_id", *self.shared))
         self.database.run(
@@ -549,10 +549,10 @@ class _Making:
     def _from_hits(self) -> None:
         if not self._one("SELECT count(*) FROM ubi_hits"):
             raise ColumnError(
-                f"{self.what}: nothing says what was shown. No event has the action "
-                f"{' or '.join(self.wanted.actions(_IMPRESSION)) or 'of an impression'}, "
-                f"and no query has {' or '.join(_ASKED['hits'])}. Name what yours is "
-                "called: ⟦columns={'impression': 'your action'}⟧ or "
+                f"{self.what}: the export does not hold the results that were shown. No event has "
+                f"the action {' or '.join(self.wanted.actions(_IMPRESSION)) or 'of an impression'}"
+                f", and no query has {' or '.join(_ASKED['hits'])}. Name your action or field: "
+                "⟦columns={'impression': 'your action'}⟧ or "
                 "⟦columns={'hits': 'your field'}⟧."
             )
         self._refuse_two_lists()

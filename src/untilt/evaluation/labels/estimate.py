@@ -74,28 +74,28 @@ FEW_QUERIES = 10.0
 
 LEAN = note(
     "labels.lean",
-    "the predictions alone say {alone:+.4f} for {name}, outside the interval for these queries: "
-    "they lean, and the grades correct them",
+    "the predictions alone give {alone:+.4f} for {name}, outside the interval for these queries: "
+    "they are biased, and the grades correct them",
 )
 UNUSED = note(
     "labels.predictions-unused",
-    "predictions are not used for {name}: {n:,} grades of documents that were drawn, and a slope "
-    "needs {least} and a share of explained variance above {share:.1%} (here {r2:.1%})",
+    "predictions are not used for {name}: their slope needs {least} grades of drawn documents "
+    "(here {n:,}) and an explained variance above {share:.1%} (here {r2:.1%})",
 )
 MORE_QUERIES = note(
     "labels.more-queries",
-    "more grades of these queries hardly narrow {name}: queries differ more than grades are unsure",
+    "more grades of these queries hardly narrow {name}: queries differ more than grades err",
 )
 FEW_EFFECTIVE = warning(
     "labels.few-queries",
-    "{name} rests on {effective:.1f} effective queries: its interval is for these queries alone",
+    "{name} has only {effective:.1f} effective queries: its interval holds only for these queries",
 )
 NOT_ASKED = warning(
     "labels.not-drawn-for",
-    "no value for {name}: the draw leaves out {share:.0%} of what its value rests on",
+    "no value for {name}: the draw leaves out {share:.0%} of the weight of its documents",
 )
 UNMATCHED = warning(
-    "labels.unmatched", "{n:,} {n:grade is|grades are} of no candidate here, and not used"
+    "labels.unmatched", "{n:,} {n:grade is|grades are} not used: the document is no candidate"
 )
 
 
@@ -205,7 +205,7 @@ class Agreement(Portable):
 class LabelEstimates(Entries[LabelEstimate], Portable, View):
     """Values of systems and their differences to the baseline: `estimates["new - shown"]`.
 
-    `share` : what values are divided by where the metric is a sum: its largest value
+    `share` : divisor of the values where the metric is a sum: its largest value
     """
 
     entries: tuple[LabelEstimate, ...]
@@ -274,18 +274,18 @@ def estimate_labels(
     level: float = 0.95,
     top_grade: float | None = None,
 ) -> LabelEstimates:
-    """How good rankers are by a sample of grades, with clicks or a language model as prediction.
+    """Estimate the value of rankers from a sample of grades and a prediction of all grades.
 
     Parameters
     ----------
     data : a click log with its candidates, or judged lists (their own labels do not count)
     systems : name -> ranker, scores of all documents, or `shown`
-    labels : grades with the probability of having been drawn (`plan_labels`), and how they were
+    labels : grades with the probability and the unit of their draw (`plan_labels`)
     metric : a sum such as "dcg@10" or "precision@5"; any metric where whole queries were drawn
-    predictions : name -> what predicts the grade of every candidate: `click_judgments`, `Grades` of
+    predictions : name -> a prediction of every candidate's grade: `click_judgments`, `Grades` of
         another judge, scores or a ranker. None of them may have learned from these labels
     baseline : the system that the others are compared with; the first where not given
-    top_grade : the best there is, of which values of a sum are a share; the largest given otherwise
+    top_grade : the best possible grade, the unit of values of a sum; by default the largest given
     """
     check_level(level)
     chosen, named, lists = parse_metric(metric), named_systems(systems), candidates(data)
@@ -294,14 +294,14 @@ def estimate_labels(
     best = float(labels.grade.max()) if top_grade is None else top_grade
     share = largest_value(chosen, lists, best) if is_sum(chosen) else 1.0
     if not share > 0:
-        raise OptionError(f"all grades are {best:g}: nothing tells one order from another.")
+        raise OptionError(f"all grades are {best:g}: they cannot tell one order from another.")
     columns = {name: prediction(lists, given) for name, given in (predictions or {}).items()}
     graded = join(lists, labels, chosen)
     for name, system in named.items():
         if "grades" in getattr(system, "summary_", ()) and overlap_of(data, system).trained:
             raise OptionError(
-                f"{name} learned from grades, and of some of these queries: the same grades would "
-                "flatter it. Judge it on queries that it was not trained on."
+                f"{name} learned from grades of some of these queries, which would overstate its "
+                "value. Evaluate it on queries that it was not trained on."
             )
     first = next(iter(named)) if baseline is None else baseline
     if first not in named:
@@ -334,8 +334,8 @@ def beside_clicks(
 def _check_sample(labels: Grades, metric: Metric) -> None:
     if labels.drawn is None or np.isnan(labels.probability).any():
         raise OptionError(
-            "these grades do not say how they were drawn, and picked grades flatter: columns "
-            "`probability` and `drawn` are needed. `untilt plan` draws documents; where all "
+            "these grades do not tell how they were drawn, and picked grades overstate values: "
+            "add the columns `probability` and `drawn`. `untilt plan` draws documents; where all "
             "candidates are graded, give probability 1."
         )
     if labels.drawn == "documents" and not is_sum(metric):

@@ -107,14 +107,14 @@ def plan_labels(
     Parameters
     ----------
     data, systems, metric : as in `estimate_labels`; the first system is the baseline
-    budget : how many grades
+    budget : number of grades
     aim : "difference" of the others to the first system, or "values" of all of them too
     drawn : "documents"; or "queries", which are then graded whole, as NDCG needs
-    spare : share of the grades that is spread over all candidates by traffic, so that rankers can
-        be judged that are not known yet, such as those that a run trains; .2 widens by a tenth
-    known : grades that are there already: they say how much gains differ
-    top_grade : the best grade there is
-    seed : of the draw
+    spare : share of the grades that is spread over all candidates by traffic, to judge rankers
+        that do not exist yet, such as those of a later run; .2 widens intervals by a tenth
+    known : existing grades, from which the spread of gains is estimated
+    top_grade : the best possible grade
+    seed : seed of the draw
     """
     check_level(level)
     if spare:
