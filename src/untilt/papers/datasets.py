@@ -23,7 +23,7 @@ TEST_SEED = 10_000  # test sets of data made here; far from every training seed
 
 @dataclass(frozen=True)
 class JudgedSource:
-    """A data set by name, and the folder where it lies (None for data made here).
+    """A data set by name, and the folder where it lies (None for generated data).
 
     `own` is the layout of a folder that is none of the known sets.
     """
@@ -49,7 +49,7 @@ class JudgedSource:
 
     @property
     def found(self) -> str:
-        """What was found in the folder, in a sentence; nothing for data made here."""
+        """What was found in the folder, in a sentence; nothing for generated data."""
         if self.folder is None:
             return ""
         train, test = self.layout.files(self.folder, 1)

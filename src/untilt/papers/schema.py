@@ -31,7 +31,7 @@ Value = float | str
 
 @dataclass(frozen=True)
 class ExperimentSize:
-    """How large a run is. `queries` is for data made here, and the most that --quick takes.
+    """How large a run is. `queries` is for generated data, and the most that --quick takes.
 
     Of `clicks`, `clicks_per_query` and `sessions_per_query` the first that is given counts.
     Networks of all rows alike: `epochs`, `widths`, `batch` (lists a step), `learning_rate`,

@@ -44,8 +44,8 @@ NEW_WORSE = serious(
 
 FEATURES = serious(
     "watch.features",
-    "features of shown documents changed: {named:listed} (stability index; a change matters from "
-    "{limit:g} on). Check their source, then train again",
+    "features of shown documents changed: {named:listed}. In brackets: stability index; from "
+    "{limit:g} on a change matters. Check their source, then train again",
 )
 
 DOCUMENTS = serious(
