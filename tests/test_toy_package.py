@@ -135,7 +135,7 @@ def test_a_ranker_with_the_table_is_saved_and_loaded(facts):
 
 
 def test_commands_offer_them(facts):
-    assert "square-root" in facts["help"]["train"]
+    assert "untilt methods weighting" in facts["help"]["train"]
     assert "toy-ips" in facts["help"]["evaluate"]
     assert "toy-coin" in facts["help"]["clickmodels"]
 

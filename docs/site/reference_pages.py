@@ -22,6 +22,7 @@ FOLDER = "docs/reference"
 CHAPTERS = {
     "workflow": "From a log to a decision",
     "data": "Logs and judged lists",
+    "datasets": "Public logs",
     "auditing": "Audit and plan",
     "bias": "Position bias",
     "clickmodels": "Click models",
@@ -37,6 +38,7 @@ CHAPTERS = {
     "mlflow": "MLflow",
     "serving": "Serving and watching",
     "simulation": "Simulation",
+    "papers": "The papers' tables",
     "errors": "Errors",
 }
 
@@ -70,7 +72,8 @@ def _chapters() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {part: [] for part in CHAPTERS}
     for name in _public_names():
         part = attrgetter(name)(untilt).__module__.split(".")[1]
-        found["rankers" if part == "_core" else part].append(name)  # `load` and `register`
+        # `load`, `register` and `method`
+        found["rankers" if part in ("_core", "catalog") else part].append(name)
     return found
 
 

@@ -216,7 +216,7 @@ def test_only_click_logs(estimator):
 
 
 def test_nobody_clicked(estimator):
-    with pytest.raises(IdentifiabilityError, match="nobody clicked"):
+    with pytest.raises(IdentifiabilityError, match="has no clicks"):
         small(estimator).fit(LOG.with_label(np.zeros(len(LOG.label))))
 
 

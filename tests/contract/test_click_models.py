@@ -196,7 +196,7 @@ def test_errors_say_what_to_do(model_class, log):
         new(model_class).fit(graded)
     with pytest.raises(OptionError, match="0 or 1"):
         model.conditional_probability(graded.top(3))
-    with pytest.raises(IdentifiabilityError, match="nobody clicked"):
+    with pytest.raises(IdentifiabilityError, match="has no clicks"):
         new(model_class).fit(log.with_label(np.zeros(len(log.label))))
     if "prior_strength" in model.get_params():
         with pytest.raises(OptionError, match=r"prior_strength must be at least 0\. Got -1"):

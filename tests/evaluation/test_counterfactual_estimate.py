@@ -396,7 +396,7 @@ def test_a_curve_that_does_not_fit_the_log_is_named():
     wrong = estimate(log, shown, KnownBias([0.9, 0.3]), evaluator="policy-aware")
     assert not wrong.check.fits
     misfit = fields(wrong.warnings, "estimate.curve-misfit")
-    assert misfit == {**wrong.check.fact.fields, "instead": None}  # policy-aware corrects trust
+    assert misfit == {**wrong.check.fact.fields, "needs": ""}  # policy-aware corrects trust
     assert misfit["position"] in (1, 2)
     # Position 2 has about 1.25 of 300 x 200 x ...: the pooled relevance takes half of the error.
     worst = wrong.check.observed / wrong.check.expected

@@ -99,6 +99,7 @@ SMALL_COMMANDS = {
         "o",
     ],
     "report": ["report", "figures.json", "-o", "o.html"],
+    "explain": ["explain", "run.floor-clicks"],
     "simulate": ["simulate", "-o", "o", "--queries", "20", "--sessions", "200", "--features", "5"],
     "audit": ["audit", "log.parquet"],
     "plan": ["plan", "log.parquet"],

@@ -82,6 +82,7 @@ def test_other_sessions_of_the_same_queries_are_known_queries(log):
 
 def test_other_data_with_the_same_numbers_is_another_matter(ranker):
     other = ut.make_judged(n_queries=150, n_features=12, seed=99)
+    other = replace(other, query_id=other.query_id - other.query_id.min() + 1)
     again = ut.simulate(other, protocol="dla", n_sessions=500, seed=1, n_threads=1).log
     found = ut.estimate(again, ranker, BIAS)
     assert own_codes(found) == ["estimate.ids-again"]

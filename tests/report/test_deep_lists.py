@@ -68,7 +68,9 @@ def data(log, bias):
         new_positions={"new": moved},
         pair_bias=PairBias(old**-0.5, np.ones(DEPTH), 3),
     )
-    return Decision("deep", audit=ut.audit(log, depth=DEPTH), bias=UsedBias(bias, "given"), held_out=held_out)
+    return Decision(
+        "deep", audit=ut.audit(log, depth=DEPTH), bias=UsedBias(bias, "given"), held_out=held_out
+    )
 
 
 def rates(clicks, impressions=1000):

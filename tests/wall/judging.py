@@ -61,7 +61,7 @@ class Opinion:
 def read(log: Log) -> ut.ClickLog:
     """The log as a user would read it."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ut.DroppedRowsWarning)
+        warnings.simplefilter("ignore", UserWarning)
         return ut.read_log(log.frame, features=log.features or None, threads=1, **log.options)
 
 

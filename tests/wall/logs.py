@@ -255,7 +255,7 @@ def only_clicks(seed: int, kind: Kind) -> Log:
     return log_of(replace(pages, logged=pages.click > 0))
 
 
-@awkward("Some rows are written twice.", run="refused", estimate="refused")
+@awkward("Some rows are written twice.")
 def duplicated_rows(seed: int, kind: Kind) -> Log:
     log = log_of(read(plain_pages(seed, kind)))
     again = log.frame.sample(frac=0.03, random_state=seed)
