@@ -23,10 +23,10 @@ from untilt.data.write_log import write_columns
 from untilt.errors import UntiltError
 from untilt.rankers.base import load
 from untilt.rankers.linear.linear import LinearRanker
-from untilt.serving.app import LOOPBACK, Server
+from untilt.serving.app import LOOPBACK, Server, make_app
 from untilt.serving.collect import collect
 from untilt.serving.options import Settings
-from untilt.serving.start import make_server
+from untilt.serving.start import make_server, serve_app
 
 DEPTH = 6
 EXPLORE = f"pivot:0.5:{DEPTH}"
@@ -162,10 +162,9 @@ class Demo:
     def _log(self) -> Any:
         from untilt.data.read.read_log import read_log
 
-        collect(self.folder / "log", self.folder / "clicks")
-        if not any((self.folder / "clicks").glob("*.parquet")):
-            return None
-        return read_log(self.folder / "clicks", documents=self.folder / "documents.parquet")
+        clicks, documents = self.folder / "clicks", self.folder / "documents.parquet"
+        collect(self.folder / "log", clicks)
+        return read_log(clicks, documents=documents) if any(clicks.glob("*.parquet")) else None
 
     def _state(self) -> dict[str, Any]:
         shop, n = self.shop, len(self.shop.titles)
@@ -218,20 +217,15 @@ class Demo:
 
 def _as_points(bias: PositionBias) -> list[dict[str, float]]:
     """What is not known is NaN here, and null in JSON."""
-    ends = [bias.interval(position) for position in range(1, bias.depth + 1)]
-    return [
-        {"value": float(value), "low": float(end.low), "high": float(end.high)}
-        for value, end in zip(bias.examination, ends, strict=True)
-    ]
+    ends = (bias.interval(position) for position in range(1, bias.depth + 1))
+    values = zip(bias.examination.tolist(), ends, strict=True)
+    return [{"value": value, "low": end.low, "high": end.high} for value, end in values]
 
 
 def run_demo(folder: Path, *, host: str, port: int, opened: bool) -> None:
     """Serve the shop until Ctrl-C, and open it in the browser where that is wished."""
     import threading
     import webbrowser
-
-    from untilt.serving.app import make_app
-    from untilt.serving.start import serve_app
 
     demo = Demo(folder, host=host)
     if opened:

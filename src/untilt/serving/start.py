@@ -44,9 +44,8 @@ def make_server(settings: Settings) -> Server:
         calibration = calibration_from(_calibration_log(settings), curve)
     models = Models(settings, calibration)
     names = tuple(dict.fromkeys(name for model in models.all for name in model.names))
-    table = None
-    if settings.documents is not None:
-        table = read_features(Path(settings.documents), names)
+    documents = settings.documents
+    table = None if documents is None else read_features(Path(documents), names)
     token = _token(settings.token_file)
     # Nothing is written before everything was read.
     folder = Path(settings.log)
