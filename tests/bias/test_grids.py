@@ -244,7 +244,7 @@ def test_a_larger_grid_and_cells_outside_of_it(log):
         ut.read_log(rows, grid=(2, 4))
     with pytest.raises(OptionError, match="no columns row and column"):
         ut.read_log(rows.assign(position=1).drop(columns=["row", "column"]), grid=(3, 4))
-    with pytest.raises(OptionError, match="names 'row' alone"):
+    with pytest.raises(OptionError, match="names only 'row'"):
         ut.read_log(rows, columns={"row": "row"})
     with pytest.raises(OptionError, match=r"grid must be \(rows, columns\)"):
         ut.read_log(rows, grid=(3,))  # type: ignore[arg-type]

@@ -172,7 +172,7 @@ def test_names_of_columns_that_sql_knows_otherwise(tmp_path):
     log = read_log(tmp_path / "log.parquet", features='a"*')
     assert log.feature_names == ('a"; DROP TABLE x; --',)
     assert log.label.sum() == 1
-    with pytest.raises(ColumnError, match="Rename it"):
+    with pytest.raises(ColumnError, match="Rename that column"):
         read_log(pd.DataFrame({**BASE, "a\0b": [1.0, 2.0, 3.0]}), features="a*")
 
 

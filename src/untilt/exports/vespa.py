@@ -30,7 +30,7 @@ VESPA_MISSING = note(
 )()
 VESPA_ALONE = note(
     "export.vespa-alone",
-    "use the file only with Vespa, which reads <= as <: LightGBM would give other scores",
+    "the file is for Vespa only, which reads <= as <: LightGBM would give other scores",
 )()
 
 _FUNCTION = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

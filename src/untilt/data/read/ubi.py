@@ -33,9 +33,9 @@ TWO_BASES = warning(
     "ubi.two-bases",
     "The reader assumes that ordinals count from {base}, but {other:,} of {compared:,} agree "
     "with the order of the hits if they count from {other_base}. If some clients count from "
-    "{other_base}, their positions are wrong by one: read each kind of client separately with "
-    "⟦positions_from=0⟧ or 1. If the page shows something else above these results, positions "
-    "are right.",
+    "{other_base}, their positions are wrong by one, and each kind of client has to be read "
+    "separately (⟦positions_from=0⟧ or 1). If the page shows something else above these results, "
+    "positions are right.",
 )
 
 ORDER_DIFFERS = warning(
